@@ -49,6 +49,9 @@ struct PaperArgs {
     /// Measurements of each kind, host and cards by turns; medians are shown
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = at_least_one(100))]
     rounds: u32,
+    /// A Linux kernel (vmlinuz) whose `send` is traced [default: one that scripts/vm has got]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    kernel: Option<PathBuf>,
     /// Output directory for `handoff.json`, a CSV file for each table, and `index.html`
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -95,7 +98,7 @@ fn run_paper(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabError> {
         seconds: args.seconds.into(),
         rounds: args.rounds,
     };
-    let report = paper(spec, context.control)?;
+    let report = paper(spec, args.kernel.as_deref(), context.control)?;
     report
         .notes
         .iter()

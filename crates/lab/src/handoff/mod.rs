@@ -20,6 +20,8 @@ pub mod report;
 pub mod samples;
 pub mod traced;
 
+use std::path::Path;
+
 use bench::{Bench, Carried, Seen, Source};
 use published::FIGURE_7;
 use report::{Report, Row, Side};
@@ -36,11 +38,16 @@ pub struct HandoffSpec {
     pub rounds: u32,
 }
 
-/// Measures every row of figure 7, and with it all the rest.
+/// Measures every row of figure 7, and with it all the rest; `kernel` is a file whose `send` is
+/// traced, unless one is at hand.
 ///
 /// # Errors
 /// What the machine lacks; a stop.
-pub fn paper(spec: HandoffSpec, control: &dyn Control) -> Result<Report, LabError> {
+pub fn paper(
+    spec: HandoffSpec,
+    kernel: Option<&Path>,
+    control: &dyn Control,
+) -> Result<Report, LabError> {
     let cards = FIGURE_7.iter().map(|one| one.cards).max().unwrap_or(1);
     let bench = Bench::new(cards)?;
     let steps = 4 * u64::from(spec.rounds) * FIGURE_7.len() as u64;
@@ -74,6 +81,6 @@ pub fn paper(spec: HandoffSpec, control: &dyn Control) -> Result<Report, LabErro
         });
     }
     control.end();
-    let (traced, notes) = traced::traced(&bench, control)?;
+    let (traced, notes) = traced::traced(&bench, kernel, control)?;
     Ok(Report::new(spec, rows, traced, notes))
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read, Seek};
+use std::path::Path;
 
 use fairlead_trace::references::Reader;
 use serde::Serialize;
@@ -35,6 +36,7 @@ pub struct Traced {
 /// A stop.
 pub fn traced(
     bench: &Bench,
+    named: Option<&Path>,
     control: &dyn Control,
 ) -> Result<(Vec<Traced>, Vec<String>), LabError> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
@@ -49,7 +51,7 @@ pub fn traced(
             Ok(())
         }
     };
-    keep("host's kernel".to_owned(), kernel(control))?;
+    keep("host's kernel".to_owned(), kernel(named, control))?;
     for source in Source::BOTH {
         for connections in [1, 256] {
             let way = format!("card, {connections}, {}", source.name());
@@ -61,8 +63,8 @@ pub fn traced(
 
 /// `send` of the host's kernel: TCP over lo, so what the receiving half does until the socket is in
 /// it, too.
-fn kernel(control: &dyn Control) -> Result<Vec<LayerRow>, LabError> {
-    let kernel = linux::kernel(None)?;
+fn kernel(named: Option<&Path>, control: &dyn Control) -> Result<Vec<LayerRow>, LabError> {
+    let kernel = linux::kernel(named)?;
     let size = MESSAGE_BYTES as u32;
     let spec = linux::spec("linux-tcp", &[size], KERNEL_MESSAGES, &kernel)?;
     let trace = bpf_paths::traced(&spec, control)?;
