@@ -160,8 +160,12 @@ fn lost_packets_of_any_kind_are_made_good() {
             );
         }
         let mut client = client(lab);
-        for _ in 0..12 {
+        // A lost block is inserted anew after a second.
+        let until = Instant::now() + Duration::from_secs(3);
+        let mut fetched = 0;
+        while fetched < 12 || Instant::now() < until {
             same(&mut client, "/a", "", &content);
+            fetched += 1;
         }
         let (near, far) = (near.end(), far.end());
         assert!(number(&near, "referred_bytes") > 2_000_000, "{near:#}");
