@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fairlead_handoff::message::Resource;
@@ -45,13 +45,30 @@ pub(crate) const CARDS: usize = 8;
 /// A card that may be there.
 struct Known {
     channel: Option<Arc<Channel>>,
+    /// When it was looked for.
     tried: Option<Instant>,
+    /// A thread is looking for it.
+    is_sought: bool,
 }
 
 const UNKNOWN: Known = Known {
     channel: None,
     tried: None,
+    is_sought: false,
 };
+
+impl Known {
+    /// The connection, as long as the card lives.
+    fn open(&self) -> Option<&Arc<Channel>> {
+        self.channel.as_ref().filter(|channel| !channel.is_dead())
+    }
+
+    /// It is time to look for it.
+    fn is_due(&self) -> bool {
+        let is_early = |tried: Instant| tried.elapsed() < AGAIN;
+        self.open().is_none() && !self.is_sought && !self.tried.is_some_and(is_early)
+    }
+}
 
 struct Current {
     cards: [Known; CARDS],
@@ -63,9 +80,8 @@ static CURRENT: Mutex<Current> = Mutex::new(Current {
     process: 0,
 });
 
-/// One of the cards that are set, if it is there. A process that was forked looks for it anew.
-pub(crate) fn card(at: usize) -> Option<Arc<Channel>> {
-    let socket = settings().sockets.get(at)?;
+/// The cards as this process knows them. One that was forked knows none.
+fn current() -> MutexGuard<'static, Current> {
     let mut current = lock(&CURRENT);
     let process = std::process::id();
     if current.process != process {
@@ -77,26 +93,45 @@ pub(crate) fn card(at: usize) -> Option<Arc<Channel>> {
             cards: [UNKNOWN; CARDS],
         };
     }
-    let known = current.cards.get_mut(at)?;
-    if let Some(channel) = &known.channel
-        && !channel.is_dead()
-    {
-        return Some(channel.clone());
-    }
-    if known.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
-        return None;
-    }
-    known.tried = Some(Instant::now());
-    known.channel = Channel::open(socket).ok().map(Arc::new);
-    if let Some(channel) = &known.channel {
-        reasons::tell(channel);
-    }
-    known.channel.clone()
+    current
 }
 
-/// The cards that are there.
-pub(crate) fn cards() -> impl Iterator<Item = Arc<Channel>> {
-    (0..settings().sockets.len()).filter_map(card)
+/// The cards that are there, of those that are set.
+pub(crate) fn cards() -> Vec<Arc<Channel>> {
+    let current = current();
+    current
+        .cards
+        .iter()
+        .filter_map(Known::open)
+        .cloned()
+        .collect()
+}
+
+/// True if a card that is not there is to be looked for.
+pub(crate) fn are_due() -> bool {
+    let all = settings().sockets.len().min(CARDS);
+    current().cards[..all].iter().any(Known::is_due)
+}
+
+/// Looks for cards that are not there. One that stands still is waited for.
+pub(crate) fn look_for_cards() {
+    for (at, socket) in settings().sockets.iter().enumerate().take(CARDS) {
+        let mut before = current();
+        if !before.cards[at].is_due() {
+            continue;
+        }
+        before.cards[at].is_sought = true;
+        drop(before);
+        let found = Channel::open(socket).ok().map(Arc::new);
+        if let Some(channel) = &found {
+            reasons::tell(channel);
+        }
+        current().cards[at] = Known {
+            channel: found,
+            tried: Some(Instant::now()),
+            is_sought: false,
+        };
+    }
 }
 
 /// True for descriptors of the library's own, which a program does not close.

@@ -10,6 +10,7 @@ use libc::{c_int, epoll_event, sockaddr_storage, socklen_t};
 
 use crate::channel::Channel;
 use crate::options::Options;
+use crate::real;
 
 /// Where a connection is.
 pub(crate) enum Place {
@@ -87,12 +88,86 @@ impl Carried {
     }
 }
 
+/// A call that is made in the kernel. As long as it lasts, no other thread hands the socket off:
+/// the call may wait there.
+pub(crate) struct InKernel(Option<Arc<AtomicU32>>);
+
+impl InKernel {
+    /// Nothing is known of the descriptor.
+    pub(crate) const UNWATCHED: Self = Self(None);
+
+    /// In the kernel with this socket, which the caller has locked.
+    pub(crate) fn with(inner: &Inner) -> Self {
+        inner.calls_in_kernel.fetch_add(1, Ordering::AcqRel);
+        Self(Some(Arc::clone(&inner.calls_in_kernel)))
+    }
+}
+
+impl Drop for InKernel {
+    fn drop(&mut self) {
+        if let Some(calls) = &self.0 {
+            calls.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 /// An epoll instance that watches the descriptor.
 #[derive(Clone, Copy)]
 pub(crate) struct Watch {
     pub(crate) epoll: c_int,
     pub(crate) fd: c_int,
     pub(crate) event: epoll_event,
+    /// It was for one event, which has come.
+    pub(crate) has_fired: bool,
+}
+
+impl Watch {
+    /// It is this epoll instance's watch of this descriptor.
+    pub(crate) fn is_of(&self, epoll: c_int, fd: c_int) -> bool {
+        (self.epoll, self.fd) == (epoll, fd)
+    }
+
+    /// For one event, after which the program must ask again.
+    fn is_for_one(&self) -> bool {
+        self.event.events & libc::EPOLLONESHOT as u32 != 0
+    }
+
+    /// Takes the descriptor out.
+    pub(crate) fn end(&mut self) {
+        if self.is_for_one() {
+            self.has_fired = has_fired(self.epoll, self.fd);
+        }
+        let none = core::ptr::null_mut();
+        // SAFETY: numbers.
+        unsafe { real::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, self.fd, none) };
+    }
+
+    /// Puts the descriptor in again, whatever it is now.
+    pub(crate) fn begin(&mut self) {
+        let mut event = self.event;
+        if self.is_for_one() && self.has_fired {
+            event.events = libc::EPOLLONESHOT as u32;
+        }
+        let event = &raw mut event;
+        // SAFETY: numbers, and a structure that the kernel reads.
+        unsafe { real::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, self.fd, event) };
+    }
+}
+
+/// True if an epoll instance has nothing more to say about a descriptor.
+fn has_fired(epoll: c_int, fd: c_int) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")) else {
+        return false;
+    };
+    // tfd: N events: HEX ...
+    let mut targets = text.lines().map(str::split_whitespace);
+    let events = targets.find_map(|mut words| {
+        let is_it = words.next() == Some("tfd:") && words.next()?.parse() == Ok(fd);
+        is_it.then(|| u32::from_str_radix(words.nth(1)?, 16).ok())?
+    });
+    // The kernel leaves only flags like these.
+    let flags = libc::EPOLLONESHOT | libc::EPOLLET | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE;
+    events.is_some_and(|events| events & !(flags as u32) == 0)
 }
 
 /// What is known of a socket.
@@ -108,6 +183,10 @@ pub(crate) struct Inner {
     pub(crate) kept: Option<Reason>,
     /// The operator gave it back, when he had taken so often.
     pub(crate) given: Option<u32>,
+    /// It waits for the thread that hands off.
+    pub(crate) is_queued: bool,
+    /// That thread is at it. Nothing comes or goes meanwhile.
+    pub(crate) is_moving: bool,
     /// Calls that threads are making in the kernel; it is not handed off meanwhile.
     pub(crate) calls_in_kernel: Arc<AtomicU32>,
     /// Calls until it moves, in tests.
@@ -125,9 +204,16 @@ impl Inner {
             stays: false,
             kept: None,
             given: None,
+            is_queued: false,
+            is_moving: false,
             calls_in_kernel: Arc::default(),
             calls: 0,
         }
+    }
+
+    /// True while a thread makes a call on it in the kernel.
+    pub(crate) fn is_called(&self) -> bool {
+        self.calls_in_kernel.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn carried(&mut self) -> Option<&mut Carried> {

@@ -9,10 +9,10 @@ use fairlead_offload::{Piece, Reason, Span, ring};
 use fairlead_os_ring::token;
 use libc::{c_int, iovec};
 
-use crate::entry::{Carried, Inner};
+use crate::entry::{Carried, InKernel, Inner};
 use crate::moves::to_kernel;
 use crate::real;
-use crate::table::{Entry, hold};
+use crate::table::{Entry, hold, hold_moving};
 
 /// Tokens that may wait unread where edges are asked for.
 const TOKENS_MAX: u32 = 64;
@@ -29,8 +29,13 @@ pub(crate) enum Outcome {
     Moved,
 }
 
-/// In place of an error number: the call is to be made in the kernel, which has the connection.
-pub(crate) const MOVED: c_int = -1;
+/// Why a call is not done.
+pub(crate) enum Unfinished {
+    /// An error number.
+    Failed(c_int),
+    /// It is to be made in the kernel, which has the connection and keeps it meanwhile.
+    Moved(InKernel),
+}
 
 /// A descriptor of the program's that stays open while the call lasts.
 pub(crate) fn borrowed<'a>(fd: c_int) -> BorrowedFd<'a> {
@@ -101,19 +106,30 @@ pub(crate) fn until_done(
     entry: &Entry,
     writes: bool,
     mut attempt: impl FnMut(&mut Inner) -> Outcome,
-) -> Result<usize, c_int> {
+) -> Result<usize, Unfinished> {
     loop {
-        let outcome = attempt(&mut hold(entry));
+        let mut inner = hold_moving(entry);
+        let outcome = match inner.is_moving {
+            true if waits(fd, flags) => {
+                drop(inner);
+                drop(hold(entry));
+                continue;
+            }
+            true => Outcome::Later,
+            false => attempt(&mut inner),
+        };
         match outcome {
-            Outcome::Moved => return Err(MOVED),
+            Outcome::Moved => return Err(Unfinished::Moved(InKernel::with(&inner))),
             Outcome::Done(bytes) => return Ok(bytes),
-            Outcome::Failed(error) => return Err(error),
-            Outcome::Later if !waits(fd, flags) => return Err(libc::EAGAIN),
+            Outcome::Failed(error) => return Err(Unfinished::Failed(error)),
+            Outcome::Later if !waits(fd, flags) => return Err(Unfinished::Failed(libc::EAGAIN)),
             Outcome::Later => {
-                match writes {
-                    true => wait_to_write(fd)?,
-                    false => wait_to_read(fd)?,
-                }
+                drop(inner);
+                let waited = match writes {
+                    true => wait_to_write(fd),
+                    false => wait_to_read(fd),
+                };
+                waited.map_err(Unfinished::Failed)?;
                 come_back_if_wanted(&mut hold(entry));
             }
         }

@@ -18,6 +18,7 @@
 //! | `flow.rs` | bytes in and out |
 //! | `file.rs` | ranges of files |
 //! | `moves.rs` | to the card and back |
+//! | `mover.rs` | the thread that hands connections off |
 //! | `reasons.rs` | why connections are not on the card, counted |
 //! | `calls/` | the functions that programs call |
 
@@ -26,6 +27,7 @@ mod channel;
 mod entry;
 mod file;
 mod flow;
+mod mover;
 mod moves;
 mod options;
 mod real;

@@ -14,7 +14,7 @@ use fairlead_os_tcp::repair;
 use libc::{c_int, sockaddr_storage, socklen_t};
 
 use crate::channel::{self, Channel};
-use crate::entry::{Carried, Inner, Name, Place};
+use crate::entry::{Carried, InKernel, Inner, Name, Place, Watch};
 use crate::flow::borrowed;
 use crate::options::{self, Options};
 use crate::real;
@@ -75,7 +75,7 @@ pub(crate) fn never_again() {
 }
 
 /// A connection that may be handed off now.
-struct Ready {
+pub(crate) struct Ready {
     fd: c_int,
     names: [Name; 2],
     /// Those that have room.
@@ -90,7 +90,7 @@ fn may_go(inner: &mut Inner) -> Result<Ready, Reason> {
     let &[fd] = inner.fds.as_slice() else {
         return Err(Reason::Copied); // it may be anywhere
     };
-    if inner.calls_in_kernel.load(Ordering::Acquire) > 0 {
+    if inner.is_called() {
         return Err(Reason::Waiting);
     }
     let mut why = Reason::NoCard;
@@ -105,8 +105,8 @@ fn may_go(inner: &mut Inner) -> Result<Ready, Reason> {
         }
         !is_given
     };
-    let cards = channel::cards().filter(&mut is_open);
-    let cards: Vec<_> = cards.collect();
+    let mut cards = channel::cards();
+    cards.retain(&mut is_open);
     if cards.is_empty() {
         return Err(why);
     }
@@ -124,33 +124,76 @@ fn may_go(inner: &mut Inner) -> Result<Ready, Reason> {
 /// It stays. That is counted once, until there is another reason.
 fn keep(inner: &mut Inner, why: Reason) {
     if inner.kept.replace(why) != Some(why) {
-        reasons::count(why, channel::cards().next().as_deref());
+        reasons::count(why, channel::cards().first().map(|card| &**card));
     }
+}
+
+/// What is needed to hand it off; `None`: it stays, and why is counted.
+fn ready(inner: &mut Inner) -> Option<Ready> {
+    if inner.stays {
+        return None;
+    }
+    may_go(inner).map_err(|why| keep(inner, why)).ok()
+}
+
+/// False: it stays, and why is counted. A card is not looked for here.
+pub(crate) fn may_be_ready(inner: &mut Inner) -> bool {
+    !inner.stays && (channel::are_due() || ready(inner).is_some())
 }
 
 /// Hands a connection off. Whether or not it works, the descriptor can be used.
 pub(crate) fn to_card(inner: &mut Inner) {
-    if inner.stays {
-        return;
+    channel::look_for_cards();
+    if let Some(ready) = begin(inner) {
+        let taken = ready.ask();
+        finish(inner, ready, taken);
     }
-    let Ready { fd, names, cards } = match may_go(inner) {
-        Ok(way) => way,
-        Err(why) => return keep(inner, why),
-    };
-    let options = Options::of(fd);
-    let mut outcome = Err(None);
-    for channel in cards {
-        outcome = ask(&channel, fd).map(|(cid, token)| (cid, token, channel));
-        // Each card has addresses of its own.
-        if !matches!(outcome, Err(Some(Refusal::Address))) {
-            break;
-        }
-    }
-    match outcome {
-        Ok((cid, token, channel)) => {
-            let carried = Carried {
-                channel,
+}
+
+/// Begins a handoff; `None`: it stays. Nothing watches the descriptor until the handoff is
+/// finished: the card may have the old file for a moment longer.
+pub(crate) fn begin(inner: &mut Inner) -> Option<Ready> {
+    let ready = ready(inner)?;
+    inner.watches.iter_mut().for_each(Watch::end);
+    Some(ready)
+}
+
+/// A connection that a card has taken.
+pub(crate) struct Taken {
+    channel: Arc<Channel>,
+    cid: Cid,
+    token: OwnedFd,
+    options: Options,
+}
+
+impl Ready {
+    /// Asks the cards. The socket need not be locked, but nothing may happen to it.
+    pub(crate) fn ask(&self) -> Result<Taken, Option<Refusal>> {
+        let options = Options::of(self.fd);
+        let mut outcome = Err(None);
+        for channel in &self.cards {
+            outcome = ask(channel, self.fd).map(|(cid, token)| Taken {
+                channel: Arc::clone(channel),
                 cid,
+                token,
+                options,
+            });
+            // Each card has addresses of its own.
+            if !matches!(outcome, Err(Some(Refusal::Address))) {
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+/// What the cards said takes effect.
+pub(crate) fn finish(inner: &mut Inner, ready: Ready, taken: Result<Taken, Option<Refusal>>) {
+    match taken {
+        Ok(taken) => {
+            let carried = Carried {
+                channel: taken.channel,
+                cid: taken.cid,
                 sent: 0,
                 read: 0,
                 ranges: 0,
@@ -158,13 +201,13 @@ pub(crate) fn to_card(inner: &mut Inner) {
                 is_deaf: false,
                 error_is_told: false,
                 tokens: 0,
-                names,
-                options,
+                names: ready.names,
+                options: taken.options,
             };
             options::tell_all(&carried);
             inner.kept = None;
             inner.place = Place::Card(Box::new(carried));
-            replace(inner, token);
+            replace(inner, taken.token);
         }
         Err(why) => {
             inner.stays = why.is_some_and(is_lasting);
@@ -177,6 +220,7 @@ pub(crate) fn to_card(inner: &mut Inner) {
             inner.turns = Turns::default();
         }
     }
+    inner.watches.iter_mut().for_each(Watch::begin);
 }
 
 /// The number of the connection, and the program's end of its token; `None`: the card has gone.
@@ -206,14 +250,8 @@ fn ask(channel: &Arc<Channel>, fd: c_int) -> Result<(Cid, OwnedFd), Option<Refus
     }
 }
 
-/// Puts another descriptor in the place of those that the program has.
-fn replace(inner: &mut Inner, by: OwnedFd) {
-    for watch in &inner.watches {
-        // The card may have a copy of the old file for a moment, which would still be watched.
-        let none = core::ptr::null_mut();
-        // SAFETY: numbers.
-        unsafe { real::epoll_ctl(watch.epoll, libc::EPOLL_CTL_DEL, watch.fd, none) };
-    }
+/// Puts another descriptor in the place of those that the program has. Nothing watches these.
+fn replace(inner: &Inner, by: OwnedFd) {
     for &fd in &inner.fds {
         // SAFETY: numbers.
         let (status, flags) = unsafe {
@@ -238,11 +276,6 @@ fn replace(inner: &mut Inner, by: OwnedFd) {
             // SAFETY: a structure of this length.
             unsafe { real::setsockopt(fd, libc::SOL_SOCKET, one, from, len) };
         }
-    }
-    for watch in &mut inner.watches {
-        let event = &raw mut watch.event;
-        // SAFETY: numbers, and a structure that the kernel reads.
-        unsafe { real::epoll_ctl(watch.epoll, libc::EPOLL_CTL_ADD, watch.fd, event) };
     }
 }
 
@@ -277,30 +310,34 @@ pub(crate) fn to_kernel(inner: &mut Inner, why: Reason) -> bool {
             };
             options.apply(socket.as_raw_fd());
             inner.place = Place::Kernel;
+            inner.is_queued = false;
             inner.given = is_given.then(|| channel.takes());
             inner.turns = Turns::default();
             reasons::count(why, Some(&channel));
+            inner.watches.iter_mut().for_each(Watch::end);
             replace(inner, socket);
+            inner.watches.iter_mut().for_each(Watch::begin);
             true
         }
         _ => false,
     }
 }
 
-/// As [`to_kernel`], and waits until what is on its way has left.
-pub(crate) fn must_come_back(entry: &Entry, why: Reason) -> bool {
+/// As [`to_kernel`], and waits until what is on its way has left. It stays in the kernel as long as
+/// what is returned is there; `None`: it is still on the card.
+pub(crate) fn must_come_back(entry: &Entry, why: Reason) -> Option<InKernel> {
     let until = Instant::now() + PATIENCE;
     loop {
         let mut inner = hold(entry);
         if to_kernel(&mut inner, why) {
-            return true;
+            return Some(InKernel::with(&inner));
         }
         let is_hopeless = inner.carried().is_none_or(|carried| {
             carried.is_lost() || carried.is_ended || carried.state() & state::FINISHED != 0
         });
         drop(inner);
         if is_hopeless || Instant::now() > until {
-            return false;
+            return None;
         }
         std::thread::sleep(PAUSE);
     }
@@ -310,5 +347,6 @@ pub(crate) fn must_come_back(entry: &Entry, why: Reason) -> bool {
 pub(crate) fn all_come_back(why: Reason) {
     for (_, entry) in table::all() {
         must_come_back(&entry, why);
+        hold(&entry).is_queued = false;
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use libc::c_int;
 
@@ -33,38 +34,67 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// Sockets that this thread has locked. What it calls then is the library's own call.
+    /// Reasons why what this thread calls is the library's own call.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A locked socket.
-pub(crate) struct Held<'a>(MutexGuard<'a, Inner>);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
-    }
+/// A locked socket. As long as it is locked, this thread's calls reach the C library as they are.
+pub(crate) struct Held<'a> {
+    inner: MutexGuard<'a, Inner>,
+    _own: Own,
 }
 
 impl Deref for Held<'_> {
     type Target = Inner;
 
     fn deref(&self) -> &Inner {
-        &self.0
+        &self.inner
     }
 }
 
 impl DerefMut for Held<'_> {
     fn deref_mut(&mut self) -> &mut Inner {
-        &mut self.0
+        &mut self.inner
     }
 }
 
-/// Locks a socket. As long as it is locked, this thread's calls reach the C library as they are.
+/// As long as this is there, this thread's calls reach the C library as they are.
+pub(crate) struct Own(());
+
+impl Own {
+    pub(crate) fn calls() -> Self {
+        HELD.set(HELD.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+    }
+}
+
+/// How often a socket that moves is looked at.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Locks a socket, once it does not move any more.
 pub(crate) fn hold(entry: &Entry) -> Held<'_> {
-    let held = Held(lock(entry));
-    HELD.set(HELD.get() + 1);
-    held
+    loop {
+        let held = hold_moving(entry);
+        if !held.is_moving {
+            return held;
+        }
+        drop(held);
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Locks a socket that may be moving.
+pub(crate) fn hold_moving(entry: &Entry) -> Held<'_> {
+    Held {
+        inner: lock(entry),
+        _own: Own::calls(),
+    }
 }
 
 fn place(fd: c_int) -> Option<&'static Place> {

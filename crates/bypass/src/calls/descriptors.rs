@@ -3,10 +3,11 @@
 use libc::{c_int, c_uint, c_ulong, epoll_event};
 
 use super::sockets::before_close;
+use super::{fail, settled};
 use crate::channel::is_ours;
-use crate::entry::Watch;
+use crate::entry::{Inner, Watch};
 use crate::real;
-use crate::table::{self, DESCRIPTORS, hold};
+use crate::table::{self, DESCRIPTORS, hold, hold_moving};
 
 /// The descriptor is about to be closed. The card sees the token hang up.
 fn forget(fd: c_int) {
@@ -58,17 +59,34 @@ pub unsafe extern "C" fn fclose(file: *mut libc::FILE) -> c_int {
     outcome
 }
 
-/// A descriptor is one more of a socket.
-fn copied(from: c_int, to: c_int) {
-    if to < 0 || to == from {
-        return;
+/// Makes a descriptor that is one more of a socket. No thread moves the socket meanwhile.
+fn copied(from: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    let Some(entry) = table::get(from) else {
+        let to = copy();
+        forget(to); // whatever had the number before
+        return to;
+    };
+    let mut inner = hold(&entry);
+    let to = copy();
+    if to < 0 || inner.fds.contains(&to) {
+        return to;
+    }
+    // From here on it has a copy, and stays where it is.
+    inner.fds.push(to);
+    drop(inner);
+    forget(to);
+    table::put(to, entry);
+    to
+}
+
+/// As [`copied`], in the place of another descriptor.
+fn copied_to(from: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: a number.
+    if from == to || unsafe { real::fcntl(from, libc::F_GETFD, 0) } < 0 {
+        return copy(); // nothing is closed
     }
     forget(to);
-    if let Some(entry) = table::get(from)
-        && table::put(to, entry.clone())
-    {
-        hold(&entry).fds.push(to);
-    }
+    copied(from, copy)
 }
 
 /// dup(2).
@@ -78,9 +96,7 @@ fn copied(from: c_int, to: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: a number.
-    let to = unsafe { real::dup(fd) };
-    copied(fd, to);
-    to
+    copied(fd, || unsafe { real::dup(fd) })
 }
 
 /// dup2(2).
@@ -90,9 +106,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: numbers.
-    let outcome = unsafe { real::dup2(fd, to) };
-    copied(fd, outcome);
-    outcome
+    copied_to(fd, to, || unsafe { real::dup2(fd, to) })
 }
 
 /// dup3(2).
@@ -102,9 +116,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: numbers.
-    let outcome = unsafe { real::dup3(fd, to, flags) };
-    copied(fd, outcome);
-    outcome
+    copied_to(fd, to, || unsafe { real::dup3(fd, to, flags) })
 }
 
 /// fcntl(2).
@@ -114,11 +126,11 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, order: c_int, argument: c_ulong) -> c_int {
     // SAFETY: as the program promises.
-    let outcome = unsafe { real::fcntl(fd, order, argument) };
-    if order == libc::F_DUPFD || order == libc::F_DUPFD_CLOEXEC {
-        copied(fd, outcome);
+    let call = || unsafe { real::fcntl(fd, order, argument) };
+    match order {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, call),
+        _ => settled(fd, call),
     }
-    outcome
 }
 
 /// fcntl(2), whose offsets have 64 bits.
@@ -142,20 +154,39 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: as the program promises.
-    let outcome = unsafe { real::epoll_ctl(epoll, order, fd, event) };
+    let entry = table::get(fd);
+    let mut inner = entry.as_ref().map(hold_moving);
+    let is_whole = order == libc::EPOLL_CTL_DEL || !event.is_null();
+    let outcome = match &inner {
+        // Its watches are taken out, and put in again after the move.
+        Some(inner) if inner.is_moving && is_whole => noted(inner, epoll, order, fd),
+        // SAFETY: as the program promises.
+        _ => unsafe { real::epoll_ctl(epoll, order, fd, event) },
+    };
     if outcome == 0
-        && let Some(entry) = table::get(fd)
+        && let Some(inner) = &mut inner
     {
-        let mut inner = hold(&entry);
-        inner
-            .watches
-            .retain(|one| (one.epoll, one.fd) != (epoll, fd));
+        inner.watches.retain(|one| !one.is_of(epoll, fd));
         if order != libc::EPOLL_CTL_DEL && !event.is_null() {
-            // SAFETY: the program's structure.
-            let event = unsafe { event.read_unaligned() };
-            inner.watches.push(Watch { epoll, fd, event });
+            let watch = Watch {
+                epoll,
+                fd,
+                // SAFETY: the program's structure.
+                event: unsafe { event.read_unaligned() },
+                has_fired: false,
+            };
+            inner.watches.push(watch);
         }
     }
     outcome
+}
+
+/// What the kernel would say to an order of epoll, of a socket whose watches are known.
+fn noted(inner: &Inner, epoll: c_int, order: c_int, fd: c_int) -> c_int {
+    let is_there = inner.watches.iter().any(|one| one.is_of(epoll, fd));
+    match (order, is_there) {
+        (libc::EPOLL_CTL_ADD, true) => fail(libc::EEXIST),
+        (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, false) => fail(libc::ENOENT),
+        _ => 0,
+    }
 }

@@ -9,17 +9,15 @@ pub mod send;
 pub mod sockets;
 pub mod wait;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use fairlead_offload::Reason;
 use libc::{c_int, ssize_t};
 
-use crate::entry::{Inner, Place};
-use crate::flow::come_back_if_wanted;
+use crate::entry::{InKernel, Inner, Place};
+use crate::flow::{Unfinished, come_back_if_wanted};
+use crate::mover;
 use crate::moves::{self, must_come_back};
 use crate::settings::settings;
-use crate::table::{self, Entry, hold};
+use crate::table::{self, Entry, hold, hold_moving};
 
 /// Sets errno.
 fn fail(error: c_int) -> c_int {
@@ -28,11 +26,13 @@ fn fail(error: c_int) -> c_int {
     -1
 }
 
-/// The result of a call that counts bytes.
-fn counted(outcome: Result<usize, c_int>) -> ssize_t {
+/// The result of a call that counts bytes; `kernel` makes it where the connection is not on the
+/// card any more.
+fn counted(outcome: Result<usize, Unfinished>, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     match outcome {
         Ok(bytes) => bytes as ssize_t,
-        Err(error) => fail(error) as ssize_t,
+        Err(Unfinished::Failed(error)) => fail(error) as ssize_t,
+        Err(Unfinished::Moved(_call)) => kernel(),
     }
 }
 
@@ -43,37 +43,18 @@ enum Use {
     Write,
 }
 
-/// A call that is made in the kernel. As long as it lasts, no other thread hands the socket off:
-/// the call may wait there.
-pub(crate) struct InKernel(Option<Arc<AtomicU32>>);
-
-impl InKernel {
-    /// Nothing is known of the descriptor.
-    const UNWATCHED: Self = Self(None);
-
-    /// In the kernel with this socket, which the caller has locked.
-    pub(crate) fn with(inner: &Inner) -> Self {
-        inner.calls_in_kernel.fetch_add(1, Ordering::AcqRel);
-        Self(Some(Arc::clone(&inner.calls_in_kernel)))
-    }
-}
-
-impl Drop for InKernel {
-    fn drop(&mut self) {
-        if let Some(calls) = &self.0 {
-            calls.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-/// The socket, if the call is to be made on the card. Connections move here, before calls.
+/// The socket, if the call is not to be made in the kernel. Connections move here, before calls.
 fn carried(fd: c_int, what: Use) -> Result<Entry, InKernel> {
     let entry = table::get(fd).ok_or(InKernel::UNWATCHED)?;
-    let mut inner = hold(&entry);
+    let mut inner = hold_moving(&entry);
+    if inner.is_moving {
+        drop(inner);
+        return Ok(entry);
+    }
     // errno is the caller's.
     // SAFETY: the place of this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
-    prepare(&mut inner, what);
+    prepare(&entry, &mut inner, what);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if let Place::Kernel = inner.place {
@@ -83,20 +64,22 @@ fn carried(fd: c_int, what: Use) -> Result<Entry, InKernel> {
     Ok(entry)
 }
 
+/// Makes a call that does not wait, on a descriptor that no thread moves meanwhile.
+fn settled<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
+    let entry = table::get(fd);
+    let _inner = entry.as_ref().map(hold);
+    call()
+}
+
 /// A socket, if it is one, comes back from the card for good.
 fn stay(fd: c_int, why: Reason) {
     if let Some(entry) = table::get(fd) {
-        must_come_back(&entry, why);
         hold(&entry).stays = true;
+        must_come_back(&entry, why);
     }
 }
 
-/// As [`carried`], for a socket that has come back.
-fn returned(entry: &Entry) -> InKernel {
-    InKernel::with(&hold(entry))
-}
-
-fn prepare(inner: &mut Inner, what: Use) {
+fn prepare(entry: &Entry, inner: &mut Inner, what: Use) {
     let flip = settings().flip;
     if flip > 0 {
         inner.calls += 1;
@@ -105,7 +88,7 @@ fn prepare(inner: &mut Inner, what: Use) {
             inner.calls = inner.fds.first().map_or(0, |fd| *fd as u32) % flip.div_ceil(2);
             match inner.place {
                 Place::Card(_) => drop(moves::to_kernel(inner, Reason::Wanted)),
-                Place::Kernel => moves::to_card(inner),
+                Place::Kernel => mover::hand_off(entry, inner),
             }
         }
         return;
@@ -119,7 +102,7 @@ fn prepare(inner: &mut Inner, what: Use) {
             }
             // Between two requests little is in flight.
             if what == Use::Read && inner.turns.reached(settings().after) {
-                moves::to_card(inner);
+                mover::hand_off(entry, inner);
             }
         }
     }

@@ -3,7 +3,7 @@
 use fairlead_offload::Reason;
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::moves::all_come_back;
+use crate::mover::{Still, still};
 use crate::real;
 
 /// fork(2).
@@ -12,16 +12,14 @@ use crate::real;
 /// As of fork(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> c_int {
-    all_come_back(Reason::Process);
+    let _still = still(Reason::Process);
     // SAFETY: as the program promises.
     unsafe { real::fork() }
 }
 
 /// Another program takes the place of this one, or begins beside it, with copies of descriptors.
-fn before_exec() {
-    if crate::channel::is_here() {
-        all_come_back(Reason::Process);
-    }
+fn before_exec() -> Option<Still> {
+    crate::channel::is_here().then(|| still(Reason::Process))
 }
 
 /// Declares functions that begin a program.
@@ -34,7 +32,7 @@ macro_rules! programs {
             /// As of that function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-                before_exec();
+                let _still = before_exec();
                 // SAFETY: as the program promises.
                 unsafe { real::$name($($argument),*) }
             }

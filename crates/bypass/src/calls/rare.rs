@@ -5,6 +5,7 @@ use fairlead_offload::Reason;
 use libc::{c_char, c_int, c_uint, mmsghdr, timespec};
 
 use super::stay;
+use crate::entry::InKernel;
 use crate::moves::must_come_back;
 use crate::real;
 use crate::table;
@@ -20,11 +21,9 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
     unsafe { real::fdopen(fd, mode) }
 }
 
-/// A socket, if it is one, comes back from the card for this call.
-fn come_back(fd: c_int) {
-    if let Some(entry) = table::get(fd) {
-        must_come_back(&entry, Reason::Call);
-    }
+/// A socket, if it is one, comes back from the card and stays in the kernel for this call.
+fn come_back(fd: c_int) -> Option<InKernel> {
+    must_come_back(&table::get(fd)?, Reason::Call)
 }
 
 /// recvmmsg(2).
@@ -39,7 +38,7 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     time: *mut timespec,
 ) -> c_int {
-    come_back(fd);
+    let _call = come_back(fd);
     // SAFETY: as the program promises.
     unsafe { real::recvmmsg(fd, messages, count, flags, time) }
 }
@@ -55,7 +54,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    come_back(fd);
+    let _call = come_back(fd);
     // SAFETY: as the program promises.
     unsafe { real::sendmmsg(fd, messages, count, flags) }
 }

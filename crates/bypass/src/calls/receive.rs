@@ -3,8 +3,9 @@
 use fairlead_offload::Reason;
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{InKernel, Use, carried, counted, returned};
-use crate::flow::{MOVED, receive, until_done};
+use super::{Use, carried, counted};
+use crate::entry::InKernel;
+use crate::flow::{receive, until_done};
 use crate::moves::must_come_back;
 use crate::real;
 use crate::table::Entry;
@@ -16,9 +17,12 @@ const FOR_THE_KERNEL: c_int =
 /// The socket, if this call is made on the card.
 fn here(fd: c_int, flags: c_int) -> Result<Entry, InKernel> {
     let entry = carried(fd, Use::Read)?;
-    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry, Reason::Flags) {
-        true => Err(returned(&entry)),
-        false => Ok(entry),
+    if flags & FOR_THE_KERNEL == 0 {
+        return Ok(entry);
+    }
+    match must_come_back(&entry, Reason::Flags) {
+        Some(call) => Err(call),
+        None => Ok(entry),
     }
 }
 
@@ -31,16 +35,14 @@ unsafe fn into(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
     let outcome = until_done(fd, flags, entry, false, |inner| unsafe {
         receive(fd, inner, parts, flags)
     });
-    if outcome == Err(MOVED) {
-        let _call = returned(entry);
+    counted(outcome, || {
         // SAFETY: plain numbers and pointers, for which all zeros are a value.
         let mut message: msghdr = unsafe { core::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut();
         message.msg_iovlen = parts.len() as _;
         // SAFETY: as the caller promises.
-        return unsafe { real::recvmsg(fd, &raw mut message, flags) };
-    }
-    counted(outcome)
+        unsafe { real::recvmsg(fd, &raw mut message, flags) }
+    })
 }
 
 /// recv(2).

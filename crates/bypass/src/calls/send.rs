@@ -3,8 +3,9 @@
 use fairlead_offload::Reason;
 use libc::{c_int, c_uint, c_void, iovec, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{InKernel, Use, carried, counted, fail, returned, stay};
-use crate::flow::{MOVED, Outcome, send as put, until_done, waits};
+use super::{Use, carried, counted, fail, stay};
+use crate::entry::InKernel;
+use crate::flow::{Unfinished, send as put, until_done, waits};
 use crate::moves::must_come_back;
 use crate::table::Entry;
 use crate::{file, real};
@@ -15,9 +16,12 @@ const FOR_THE_KERNEL: c_int = libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FAS
 /// The socket, if this call is made on the card.
 fn here(fd: c_int, flags: c_int) -> Result<Entry, InKernel> {
     let entry = carried(fd, Use::Write)?;
-    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry, Reason::Flags) {
-        true => Err(returned(&entry)),
-        false => Ok(entry),
+    if flags & FOR_THE_KERNEL == 0 {
+        return Ok(entry);
+    }
+    match must_come_back(&entry, Reason::Flags) {
+        Some(call) => Err(call),
+        None => Ok(entry),
     }
 }
 
@@ -36,8 +40,7 @@ unsafe fn from(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
         match outcome {
             Ok(bytes) => done += bytes,
             Err(_) if done > 0 => return done as ssize_t,
-            Err(MOVED) => {
-                let _call = returned(entry);
+            Err(Unfinished::Moved(_call)) => {
                 // SAFETY: plain numbers and pointers, for which all zeros are a value.
                 let mut message: msghdr = unsafe { core::mem::zeroed() };
                 message.msg_iov = parts.as_ptr().cast_mut();
@@ -45,12 +48,12 @@ unsafe fn from(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
                 // SAFETY: as the caller promises.
                 return unsafe { real::sendmsg(fd, &raw const message, flags) };
             }
-            Err(libc::EPIPE) if flags & libc::MSG_NOSIGNAL == 0 => {
+            Err(Unfinished::Failed(libc::EPIPE)) if flags & libc::MSG_NOSIGNAL == 0 => {
                 // SAFETY: a number.
                 unsafe { libc::raise(libc::SIGPIPE) };
                 return fail(libc::EPIPE) as ssize_t;
             }
-            Err(error) => return fail(error) as ssize_t,
+            Err(Unfinished::Failed(error)) => return fail(error) as ssize_t,
         }
         // A descriptor that waits, waits for all.
         if done == all || !waits(fd, flags) {
@@ -230,14 +233,9 @@ pub unsafe extern "C" fn sendfile64(
     if at < 0 {
         return fail(libc::EINVAL) as ssize_t;
     }
-    let outcome: Result<usize, c_int> = until_done(fd, 0, &entry, true, |inner| -> Outcome {
+    let outcome = until_done(fd, 0, &entry, true, |inner| {
         file::send(fd, inner, from, at, len)
     });
-    if outcome == Err(MOVED) {
-        let _call = returned(&entry);
-        // SAFETY: as the program promises.
-        return unsafe { real::sendfile64(fd, from, offset, len) };
-    }
     if let Ok(sent) = outcome {
         let behind = at + sent as off64_t;
         match offset.is_null() {
@@ -247,7 +245,10 @@ pub unsafe extern "C" fn sendfile64(
             false => unsafe { *offset = behind },
         }
     }
-    counted(outcome)
+    counted(outcome, || {
+        // SAFETY: as the program promises.
+        unsafe { real::sendfile64(fd, from, offset, len) }
+    })
 }
 
 /// sendfile(2).

@@ -8,7 +8,7 @@ use fairlead_offload::layout::{RECEIVE_BYTES, line, state};
 use fairlead_offload::{Reason, ring};
 use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 
-use super::fail;
+use super::{fail, settled};
 use crate::entry::{Carried, Inner, Name};
 use crate::moves::must_come_back;
 use crate::settings::settings;
@@ -86,25 +86,33 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
 /// As of connect(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    if let Some(entry) = on_card(fd) {
-        must_come_back(&entry, Reason::Call);
-    }
+    let _call = table::get(fd).map(|entry| must_come_back(&entry, Reason::Call));
     // SAFETY: as the program promises.
     unsafe { real::connect(fd, to, len) }
 }
 
-/// The socket, if it is on the card.
-fn on_card(fd: c_int) -> Option<Entry> {
-    let entry = table::get(fd)?;
-    let is_carried = hold(&entry).carried().is_some();
-    is_carried.then_some(entry)
+/// Does something with a connection on the card, or makes a call that does not wait where it is not
+/// there. No thread moves it meanwhile.
+fn with<T>(fd: c_int, work: impl FnOnce(&mut Carried) -> T, kernel: impl FnOnce() -> T) -> T {
+    let entry = table::get(fd);
+    let mut inner = entry.as_ref().map(hold);
+    match inner.as_mut().and_then(|inner| inner.carried()) {
+        Some(carried) => work(carried),
+        None => kernel(),
+    }
 }
 
-/// Does something with a connection on the card; `None`: it is not there.
-fn with<T>(fd: c_int, work: impl FnOnce(&mut Carried) -> T) -> Option<T> {
-    let entry = table::get(fd)?;
-    let mut inner = hold(&entry);
-    Some(work(inner.carried()?))
+/// Makes a call about an option that the rings do not carry: a connection on the card comes back.
+fn with_option(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let is_of_the_token =
+        level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name);
+    let Some(entry) = table::get(fd).filter(|_| !is_of_the_token) else {
+        return settled(fd, call);
+    };
+    match must_come_back(&entry, Reason::SocketOption) {
+        Some(_call) => call(),
+        None => fail(libc::ENOPROTOOPT),
+    }
 }
 
 /// shutdown(2).
@@ -113,7 +121,7 @@ fn with<T>(fd: c_int, work: impl FnOnce(&mut Carried) -> T) -> Option<T> {
 /// None.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let outcome = with(fd, |carried| {
+    let work = |carried: &mut Carried| {
         if carried.is_lost() {
             return fail(libc::ENOTCONN);
         }
@@ -128,9 +136,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             carried.channel.post(carried.cid, command);
         }
         0
-    });
+    };
     // SAFETY: numbers.
-    outcome.unwrap_or_else(|| unsafe { real::shutdown(fd, how) })
+    with(fd, work, || unsafe { real::shutdown(fd, how) })
 }
 
 /// setsockopt(2). What cannot be carried brings the connection back.
@@ -145,7 +153,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    let is_here = with(fd, |carried| {
+    let set = |carried: &mut Carried| {
         if level == libc::SOL_SOCKET && name == libc::SO_LINGER {
             if len as usize >= size_of::<libc::linger>() {
                 // SAFETY: the program's structure of this length.
@@ -159,21 +167,13 @@ pub unsafe extern "C" fn setsockopt(
         // SAFETY: the program's number.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
         options::set(carried, level, name, number)
-    });
-    if is_here == Some(true) {
+    };
+    if with(fd, set, || false) {
         return 0;
     }
-    let is_of_the_token =
-        level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name);
-    if is_here == Some(false)
-        && !is_of_the_token
-        && let Some(entry) = on_card(fd)
-        && !must_come_back(&entry, Reason::SocketOption)
-    {
-        return fail(libc::ENOPROTOOPT);
-    }
     // SAFETY: as the program promises.
-    unsafe { real::setsockopt(fd, level, name, value, len) }
+    let call = || unsafe { real::setsockopt(fd, level, name, value, len) };
+    with_option(fd, level, name, call)
 }
 
 /// getsockopt(2). What is not known here brings the connection back.
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let known = with(fd, |carried| {
+    let get = |carried: &mut Carried| {
         if level == libc::SOL_SOCKET && name == libc::SO_ERROR {
             return Some(match carried.is_lost() {
                 true => carried.take_error(0),
@@ -196,9 +196,9 @@ pub unsafe extern "C" fn getsockopt(
             });
         }
         carried.options.get(level, name)
-    });
-    match known {
-        Some(Some(number)) if !value.is_null() && !len.is_null() => {
+    };
+    match with(fd, get, || None) {
+        Some(number) if !value.is_null() && !len.is_null() => {
             let bytes = number.to_ne_bytes();
             // SAFETY: the program's place for a length.
             let room = (unsafe { *len } as usize).min(bytes.len());
@@ -212,16 +212,9 @@ pub unsafe extern "C" fn getsockopt(
             0
         }
         _ => {
-            let is_of_the_token =
-                level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name);
-            if !is_of_the_token
-                && let Some(entry) = on_card(fd)
-                && !must_come_back(&entry, Reason::SocketOption)
-            {
-                return fail(libc::ENOPROTOOPT);
-            }
             // SAFETY: as the program promises.
-            unsafe { real::getsockopt(fd, level, name, value, len) }
+            let call = || unsafe { real::getsockopt(fd, level, name, value, len) };
+            with_option(fd, level, name, call)
         }
     }
 }
@@ -251,12 +244,10 @@ unsafe fn give(name: &Name, to: *mut sockaddr, len: *mut socklen_t) -> c_int {
 /// As of getsockname(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(fd: c_int, to: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    match with(fd, |carried| carried.names[0]) {
-        // SAFETY: as the program promises.
-        Some(name) => unsafe { give(&name, to, len) },
-        // SAFETY: as the program promises.
-        None => unsafe { real::getsockname(fd, to, len) },
-    }
+    // SAFETY: as the program promises.
+    let own = |carried: &mut Carried| unsafe { give(&carried.names[0], to, len) };
+    // SAFETY: as the program promises.
+    with(fd, own, || unsafe { real::getsockname(fd, to, len) })
 }
 
 /// getpeername(2).
@@ -265,13 +256,13 @@ pub unsafe extern "C" fn getsockname(fd: c_int, to: *mut sockaddr, len: *mut soc
 /// As of getpeername(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, to: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    match with(fd, |carried| (carried.names[1], carried.is_lost())) {
-        Some((_, true)) => fail(libc::ENOTCONN),
+    let own = |carried: &mut Carried| match carried.is_lost() {
+        true => fail(libc::ENOTCONN),
         // SAFETY: as the program promises.
-        Some((name, false)) => unsafe { give(&name, to, len) },
-        // SAFETY: as the program promises.
-        None => unsafe { real::getpeername(fd, to, len) },
-    }
+        false => unsafe { give(&carried.names[1], to, len) },
+    };
+    // SAFETY: as the program promises.
+    with(fd, own, || unsafe { real::getpeername(fd, to, len) })
 }
 
 /// ioctl(2), of which only one order is about bytes.
@@ -280,23 +271,20 @@ pub unsafe extern "C" fn getpeername(fd: c_int, to: *mut sockaddr, len: *mut soc
 /// As of ioctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, order: c_ulong, argument: *mut c_void) -> c_int {
-    let unread = match order {
-        libc::FIONREAD => with(fd, |carried| {
-            let received = carried.word(line::RECEIVED);
-            let received = received.load(std::sync::atomic::Ordering::Acquire);
-            ring::used(received, carried.read, RECEIVE_BYTES).unwrap_or(0) as c_int
-        }),
-        _ => None,
-    };
-    match unread {
-        Some(unread) => {
-            // SAFETY: the program's place for a number.
-            unsafe { argument.cast::<c_int>().write_unaligned(unread) };
-            0
-        }
-        // SAFETY: as the program promises.
-        None => unsafe { real::ioctl(fd, order, argument) },
+    // SAFETY: as the program promises.
+    let call = || unsafe { real::ioctl(fd, order, argument) };
+    if order != libc::FIONREAD {
+        return settled(fd, call);
     }
+    let unread = |carried: &mut Carried| {
+        let received = carried.word(line::RECEIVED);
+        let received = received.load(std::sync::atomic::Ordering::Acquire);
+        let unread = ring::used(received, carried.read, RECEIVE_BYTES).unwrap_or(0);
+        // SAFETY: the program's place for a number.
+        unsafe { argument.cast::<c_int>().write_unaligned(unread as c_int) };
+        0
+    };
+    with(fd, unread, call)
 }
 
 /// The program closes the last descriptor: what must be said before.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use super::InKernel;
-use crate::entry::Place;
+use crate::entry::{InKernel, Place};
+use crate::mover;
 use crate::real;
 use crate::table::{self, Entry, hold};
 
@@ -23,7 +23,8 @@ impl Waits {
     fn begin(fds: impl Iterator<Item = c_int>) -> Self {
         let mut all = Self::default();
         for entry in fds.filter_map(table::get) {
-            let inner = hold(&entry);
+            let mut inner = hold(&entry);
+            mover::now(&mut inner);
             let is_here = matches!(inner.place, Place::Kernel);
             if is_here {
                 all._here.push(InKernel::with(&inner));

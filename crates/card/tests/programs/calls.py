@@ -383,6 +383,31 @@ def client_epoll(s):
         s.sendall(b"abc")
 
 
+@step
+def server_epoll_once(s):
+    epoll = select.epoll()
+    epoll.register(s, select.EPOLLIN | select.EPOLLONESHOT)
+    for comes_back in (False, True):
+        s.sendall(b"go")
+        yield [event for _, event in epoll.poll(20)]
+        # It has fired, which a move to the other side does not change.
+        if comes_back:
+            s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        yield epoll.poll(0)
+        yield result(s.recv, 10)
+        epoll.modify(s, select.EPOLLIN | select.EPOLLONESHOT)
+    s.sendall(b"go")
+    yield [event for _, event in epoll.poll(20)]
+    yield result(s.recv, 10)
+
+
+@step
+def client_epoll_once(s):
+    for _ in range(3):
+        yield exactly(s, 2)
+        s.sendall(b"abc")
+
+
 def waits_beside(s, wait):
     """Another thread waits for the connection while this one uses it, also over a handoff."""
     seen = []

@@ -2,40 +2,15 @@
 //! the end, where only the card has it. Nobody waits.
 
 use std::process::Stdio;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use fairlead_card::Step;
 use fairlead_card::orders::{Order, ask};
-use fairlead_card::{Step, serve};
-use fairlead_os_tcp::heirs::divide;
 
+use crate::apart::begin;
 use crate::bench::{Bench, HOST_V4};
 use crate::orders::{eventually, files};
 use crate::whole::{Client, SERVER};
-
-/// In the card's process: the step at which it dies.
-static DIES_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-fn at_step(step: Step) {
-    if Step::ALL.get(DIES_AT.load(Ordering::Relaxed)) == Some(&step) {
-        std::process::abort();
-    }
-}
-
-/// A card as a process of its own. It ends at its step, or when there is a file `stop`.
-fn begin(bench: &Bench, dies_at: usize) {
-    let mut settings = bench.settings();
-    settings.at_step = at_step;
-    let stop = bench.folder.join("stop");
-    let card = || {
-        DIES_AT.store(dies_at, Ordering::Relaxed);
-        let _ = serve(&settings, || {}, || stop.exists());
-    };
-    bench.host.enter(|| divide(&[], card)).unwrap().unwrap();
-    eventually("the card serves", || {
-        ask(&bench.orders(), Order::List).is_ok()
-    });
-}
 
 #[test]
 fn a_card_dies_at_each_step_and_nobody_waits() {
@@ -55,7 +30,7 @@ fn dies_at(at: usize) {
         return;
     };
     files(&bench);
-    begin(&bench, at);
+    let _card = begin(&bench, Some(step));
     let mut command = bench.unprivileged(&["-c", SERVER]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let _server = bench.host.start(&mut command).unwrap();
@@ -69,7 +44,7 @@ fn dies_at(at: usize) {
     } else {
         (0..2).for_each(|file| client.get(file));
     }
-    eventually("the card dies", || {
+    eventually(&format!("{step:?}: the card dies"), || {
         ask(&bench.orders(), Order::List).is_err()
     });
     let began = Instant::now();
@@ -86,11 +61,14 @@ fn dies_at(at: usize) {
     let mut next = Client::connect(&bench.client, &format!("{HOST_V4}:80"));
     (0..4).for_each(|file| next.get(file));
     assert_eq!(bench.on_card(), 0, "{step:?}");
-    begin(&bench, usize::MAX);
+    let _card = begin(&bench, None);
     let mut next = Client::connect(&bench.client, &format!("{HOST_V4}:80"));
-    eventually("the program finds the next card", || {
-        next.get(8);
-        bench.on_card() > 0
-    });
+    eventually(
+        &format!("{step:?}: the program finds the next card"),
+        || {
+            next.get(8);
+            bench.on_card() > 0
+        },
+    );
     std::fs::write(bench.folder.join("stop"), "").unwrap();
 }

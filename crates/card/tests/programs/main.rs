@@ -10,6 +10,8 @@
 //! | `orders.rs` | the operator lists connections, gives and takes; scarce room |
 //! | `routes.rs` | changes of the host's addresses and routes |
 //! | `two_cards.rs` | one program, two cards |
+//! | `apart.rs` | a card as a process of its own |
+//! | `moving.rs` | what a program does during a handoff |
 //! | `deaths.rs` | a card that dies at each step of a move |
 //! | `flips.rs` | connections that move at random |
 //! | `peers.rs` | iperf3, Redis, Node, asyncio and curl, with their own clients |
@@ -18,11 +20,13 @@
 //! | `rest.rs` | SYNs on the ports of connections in TIME_WAIT |
 //! | `hostile.rs` | programs that break their shared memory |
 
+mod apart;
 mod bench;
 mod calls;
 mod deaths;
 mod flips;
 mod hostile;
+mod moving;
 mod orders;
 mod peers;
 mod ports;

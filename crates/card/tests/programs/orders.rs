@@ -45,7 +45,7 @@ fn operators_list_give_and_take() {
     let ask = |order| ask(&bench.orders(), order);
     assert!(ask(Order::List).is_err_and(|why| why.contains("no card serves")));
     let ((), counts) = bench.served(|_| {
-        let _server = web_server(&bench);
+        let server = web_server(&bench);
         let mut kept = [(); 3].map(|()| client(&bench));
         let mut turns = |count: usize| {
             for file in 0..count * 3 {
@@ -77,6 +77,9 @@ fn operators_list_give_and_take() {
         ask(Order::Take).unwrap();
         turns(4);
         assert_eq!((bench.on_card(), bench.on_host()), (3, 0));
+        // A card that ends asks for those that it has.
+        drop(server);
+        eventually("they end with their program", || bench.on_card() == 0);
     });
     assert_eq!(counts.commands.given(Op::OsRestore), 1 + 2);
     assert_eq!(counts.faults, [0; 5]);
