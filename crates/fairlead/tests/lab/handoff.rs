@@ -12,7 +12,7 @@ fn the_handoff_papers_figures_are_measured() {
     if std::env::var_os("FAIRLEAD_LONG").is_none_or(|value| value == "0") {
         return skip(name, "FAIRLEAD_LONG is not set");
     }
-    let needed = ["perf", "ip", "ethtool", "nsenter", "taskset"];
+    let needed = ["perf", "ip", "ethtool", "nsenter", "taskset", "nginx"];
     let missing = needed.into_iter().find(|one| program(one).is_none());
     if let Some(missing) = missing {
         return skip(name, &format!("{missing} is not installed"));
@@ -34,7 +34,15 @@ fn the_handoff_papers_figures_are_measured() {
         .iter()
         .map(|row| row["offloaded"]["on_cards"].as_u64().unwrap())
         .collect();
-    assert_eq!(on_cards, [1, 1, 256, 256, 256, 256, 512, 512, 256, 256]);
+    let (messages, web) = on_cards.split_at(10);
+    assert_eq!(messages, [1, 1, 256, 256, 256, 256, 512, 512, 256, 256]);
+    // Clients of one request, and those that pause after their last one, have no connection there.
+    assert_eq!(web.len(), 3);
+    assert!((10..=64).contains(&web[0]), "{web:?}");
+    assert!(
+        web[1..].iter().all(|count| (200..=1_024).contains(count)),
+        "{web:?}"
+    );
     for row in rows {
         for side in ["host", "offloaded"] {
             assert!(
@@ -43,6 +51,9 @@ fn the_handoff_papers_figures_are_measured() {
             );
             assert!(row[side]["stack_ns"].as_f64().unwrap() > 0.0, "{row}");
         }
+        let is_web = row["load"].as_str().unwrap().contains("web");
+        let handoffs = row["offloaded"]["messages"]["ch_nic_handoff"].as_f64();
+        assert_eq!(handoffs.unwrap() > 0.0, is_web, "{row}");
         let sends = &row["offloaded"]["messages"]["ch_nic_send"];
         assert!(sends.as_f64().unwrap() > 0.0, "{row}");
         assert!(
@@ -56,4 +67,5 @@ fn the_handoff_papers_figures_are_measured() {
 fn numbers_out_of_range_are_refused() {
     refused(&["handoff", "paper", "--seconds", "0"], 2, &["--seconds"]);
     refused(&["handoff", "paper", "--rounds", "101"], 2, &["--rounds"]);
+    refused(&["handoff", "paper", "--only", "files"], 2, &["messages"]);
 }

@@ -2,29 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
 
 use super::message::MESSAGE_BYTES;
-use super::samples::{Samples, Who, said, sample};
+use super::programs::{Client, Process};
+use super::samples::{Samples, Who, read, record, said};
+use super::web::site::Site;
 use crate::error::LabError;
 use crate::protocol::stacks::built_beside;
 
 /// The host's processor, and that of client and cards.
-const HOST_PROCESSOR: u32 = 0;
-const CARD_PROCESSOR: u32 = 1;
-/// Connections of a card, as the paper's.
-pub const ROOM: u32 = 256;
+pub(super) const HOST_PROCESSOR: u32 = 0;
+pub(super) const CARD_PROCESSOR: u32 = 1;
 /// So that nothing goes back for being idle, s.
 const IDLE: u32 = 1_000_000;
 /// Beginning of all names, before the number of the process.
 const PREFIX: &str = "fl-lab-";
 /// The file that messages are sent from.
-const FILE: &str = "message";
+pub(super) const FILE: &str = "message";
 /// The program that is traced, and what names another one.
 const SENDER: &str = "fairlead-sender";
 const SENDER_VARIABLE: &str = "FAIRLEAD_SENDER";
@@ -34,40 +33,60 @@ const SENDER_VARIABLE: &str = "FAIRLEAD_SENDER";
 pub enum Carried {
     /// The host's kernel.
     ByHost,
-    /// This many cards, as far as they have room.
-    ByCards(u32),
+    /// Cards, as far as they have room.
+    ByCards {
+        /// How many.
+        cards: u32,
+        /// After how many answers a connection is handed off.
+        after: u32,
+    },
 }
 
-/// Where the bytes of messages are.
+/// What passes over the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// In the program's memory: they are copied.
-    Memory,
-    /// In a file: they are named, as the paper names memory by address and length.
-    File,
+pub enum Load {
+    /// Messages from the program's memory: they are copied.
+    Copied,
+    /// Messages from a file: they are named, as the paper names memory by address and length.
+    Named,
+    /// Answers of a web server to SPECweb99's default mix.
+    Web,
+    /// Its answers to the static requests of that mix.
+    StaticWeb,
 }
 
-impl Source {
-    /// Both.
-    pub const BOTH: [Self; 2] = [Self::Memory, Self::File];
+impl Load {
+    /// Messages, both ways.
+    pub const MESSAGES: [Self; 2] = [Self::Copied, Self::Named];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Memory => "copied",
-            Self::File => "named",
+            Self::Copied => "copied",
+            Self::Named => "named",
+            Self::Web => "web",
+            Self::StaticWeb => "static web",
         }
+    }
+
+    /// Does a web server answer?
+    pub fn is_web(self) -> bool {
+        matches!(self, Self::Web | Self::StaticWeb)
     }
 }
 
-/// What was counted while messages flowed.
+/// What was counted under load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Time.
     pub samples: Samples,
     /// Packets each second at the client, both ways.
     pub packets_per_second: f64,
+    /// Messages or answers each second, and their bytes without heads.
+    pub answers_per_second: f64,
+    /// See there.
+    pub bytes_per_second: f64,
     /// Messages each second between host and cards, by the paper's names.
     pub messages: BTreeMap<String, f64>,
     /// Connections on the cards.
@@ -77,6 +96,8 @@ pub struct Seen {
 /// Counts of one moment.
 struct Counts {
     at: Instant,
+    /// Of the client: answers and bytes.
+    totals: [u64; 2],
     packets: u64,
     messages: BTreeMap<String, u64>,
     on_cards: u64,
@@ -84,33 +105,32 @@ struct Counts {
 
 /// Namespaces, devices and processes, all taken away at the end.
 pub struct Bench {
-    program: PathBuf,
-    folder: PathBuf,
+    pub(super) program: PathBuf,
+    pub(super) folder: PathBuf,
     names: [String; 2],
     cards: Vec<Card>,
+    site: Option<Site>,
 }
 
 struct Card {
     name: String,
-    process: Child,
+    process: Process,
 }
 
-/// A process that ends with this.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn machine(what: &str, why: impl std::fmt::Display) -> LabError {
+pub(super) fn machine(what: &str, why: impl std::fmt::Display) -> LabError {
     LabError::Machine(format!("{what}: {why}"))
 }
 
 fn run(words: &[&str]) -> Result<String, LabError> {
     said(Command::new(words[0]).args(&words[1..]))
+}
+
+/// Is there a web server?
+///
+/// # Errors
+/// nginx is missing.
+pub fn web_server() -> Result<(), LabError> {
+    run(&["nginx", "-v"]).map(drop)
 }
 
 /// Takes away what a run has left that was killed, or that Ctrl-C ended before it had cleaned up.
@@ -143,7 +163,7 @@ fn remove_leftovers(program: &Path) {
 }
 
 /// A command in a network namespace, on one processor.
-fn inside(namespace: &str, processor: u32, program: &Path) -> Command {
+pub(super) fn inside(namespace: &str, processor: u32, program: &Path) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{namespace}"));
     command
@@ -153,16 +173,16 @@ fn inside(namespace: &str, processor: u32, program: &Path) -> Command {
 }
 
 /// The addresses of wire `at`: the client's, and the host's.
-fn addresses(at: usize) -> [String; 2] {
+pub(super) fn addresses(at: usize) -> [String; 2] {
     [1, 2].map(|end| format!("10.88.{at}.{end}"))
 }
 
 impl Bench {
-    /// Builds it, with this number of cards.
+    /// Builds it, with this number of cards, each with room for this number of connections.
     ///
     /// # Errors
     /// What is missing: rights, a tool, a second processor.
-    pub fn new(cards: u32) -> Result<Self, LabError> {
+    pub fn new(cards: u32, room: u32) -> Result<Self, LabError> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         if processors < 2 {
             return Err(machine("two processors are needed", "this machine has one"));
@@ -177,6 +197,7 @@ impl Bench {
             folder,
             names: ["client", "host"].map(|end| format!("{prefix}-{end}")),
             cards: Vec::new(),
+            site: None,
         };
         for name in &bench.names {
             run(&["ip", "netns", "add", name])?;
@@ -186,14 +207,14 @@ impl Bench {
         let written = fs::write(&file, [7; MESSAGE_BYTES]);
         written.map_err(|error| LabError::file(&file, error))?;
         for at in 0..cards as usize {
-            let card = bench.wire(at, &format!("{prefix}-card{at}"))?;
+            let card = bench.wire(at, &format!("{prefix}-card{at}"), room)?;
             bench.cards.push(card);
         }
         Ok(bench)
     }
 
     /// A wire from the client to the host, with a card in front of the host.
-    fn wire(&self, at: usize, card: &str) -> Result<Card, LabError> {
+    fn wire(&self, at: usize, card: &str, room: u32) -> Result<Card, LabError> {
         let [client, host] = &self.names;
         let (near, far) = (format!("c{at}"), format!("eth{at}"));
         run(&[
@@ -220,25 +241,45 @@ impl Bench {
         serve.args(["offload", "serve", "--card", card]);
         serve.args([
             "--connections",
-            &ROOM.to_string(),
+            &room.to_string(),
             "--idle",
             &IDLE.to_string(),
         ]);
         serve.arg("--socket").arg(self.socket(at));
-        serve.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut process = serve.spawn().map_err(|error| machine("the card", error))?;
-        wait_for("ready", &mut process, "the card")?;
+        let process = Process::ready(serve.stdin(Stdio::null()), "the card")?;
         Ok(Card {
             name: card.to_owned(),
             process,
         })
     }
 
-    fn socket(&self, at: usize) -> PathBuf {
+    /// Writes what a web server needs.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn add_site(&mut self) -> Result<(), LabError> {
+        self.site = Some(Site::write(&self.folder)?);
+        Ok(())
+    }
+
+    pub(super) fn site(&self) -> Result<&Site, LabError> {
+        let site = self.site.as_ref();
+        site.ok_or_else(|| machine("the web server", "it has no files"))
+    }
+
+    pub(super) fn client(&self) -> &str {
+        &self.names[0]
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.names[1]
+    }
+
+    pub(super) fn socket(&self, at: usize) -> PathBuf {
         self.folder.join(format!("socket{at}"))
     }
 
-    /// Lets messages flow over this number of connections, and looks for some seconds.
+    /// Puts a load on this number of connections, and looks for some seconds.
     ///
     /// # Errors
     /// What a program says that fails.
@@ -246,57 +287,26 @@ impl Bench {
         &self,
         connections: u32,
         carried: Carried,
-        source: Source,
+        load: Load,
         seconds: u64,
     ) -> Result<Seen, LabError> {
-        let [client, host] = &self.names;
-        let cards = match carried {
-            Carried::ByHost => 0,
-            Carried::ByCards(cards) => cards as usize,
+        let mut running = match load {
+            Load::Copied | Load::Named => self.messages(connections, carried, load)?,
+            Load::Web | Load::StaticWeb => self.web(connections, carried, load)?,
         };
-        let count = connections.to_string();
-        let load = ["lab", "handoff", "load"];
-        let mut sender = inside(host, HOST_PROCESSOR, &self.program);
-        if cards > 0 {
-            sender.arg("run");
-            for at in 0..cards {
-                sender.arg("--socket").arg(self.socket(at));
-            }
-            sender.arg("--").arg(&self.program);
-        }
-        sender
-            .args(load)
-            .args(["--listen", "0.0.0.0:80", "--connections", &count]);
-        if source == Source::File {
-            sender.arg("--file").arg(self.folder.join(FILE));
-        }
-        let mut sender = Process(sender.stdout(Stdio::piped()).spawn().map_err(gone)?);
-        wait_for("ready", &mut sender.0, "the sender")?;
-        let mut reader = inside(client, CARD_PROCESSOR, &self.program);
-        reader.args(load).args(["--connections", &count]);
-        for at in 0..cards.max(1) {
-            reader.args(["--connect", &format!("{}:80", addresses(at)[1])]);
-        }
-        reader.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut reader = Process(reader.spawn().map_err(gone)?);
-        wait_for("ready", &mut reader.0, "the reader")?;
-        let before = self.counts()?;
+        let file = self.folder.join("samples");
+        let before = self.counts(&mut running.client)?;
+        record(&file, seconds, [HOST_PROCESSOR, CARD_PROCESSOR])?;
+        let after = self.counts(&mut running.client)?;
+        let programs = running.end()?;
         let processes: Vec<u32> = self.cards.iter().map(|card| card.process.id()).collect();
         let who = Who {
             host: HOST_PROCESSOR,
             card: CARD_PROCESSOR,
             cards: &processes,
-            program: sender.0.id(),
+            programs: &programs,
         };
-        let samples = sample(&self.folder.join("samples"), seconds, who)?;
-        let after = self.counts()?;
-        // The reader ends with its input, and the sender with the reader.
-        drop(reader.0.stdin.take());
-        let status = reader.0.wait().map_err(gone)?;
-        if !status.success() {
-            return Err(machine("the reader", status));
-        }
-        sender.0.wait().map_err(gone)?;
+        let samples = read(&file, who)?;
         let seconds = (after.at - before.at).as_secs_f64();
         let rate = |after: u64, before: u64| after.saturating_sub(before) as f64 / seconds;
         let messages = after.messages.into_iter().map(|(name, count)| {
@@ -306,6 +316,8 @@ impl Bench {
         Ok(Seen {
             samples,
             packets_per_second: rate(after.packets, before.packets),
+            answers_per_second: rate(after.totals[0], before.totals[0]),
+            bytes_per_second: rate(after.totals[1], before.totals[1]),
             messages: messages.collect(),
             on_cards: after.on_cards,
         })
@@ -315,16 +327,10 @@ impl Bench {
     ///
     /// # Errors
     /// What is missing, or failed.
-    pub fn trace(
-        &self,
-        connections: u32,
-        source: Source,
-        messages: u32,
-    ) -> Result<PathBuf, LabError> {
+    pub fn trace(&self, connections: u32, load: Load, messages: u32) -> Result<PathBuf, LabError> {
         let sender = built_beside(SENDER, "make stacks", SENDER_VARIABLE)?;
         let trace = self.folder.join("trace");
-        let [client, host] = &self.names;
-        let mut tracer = inside(host, HOST_PROCESSOR, &self.program);
+        let mut tracer = inside(self.host(), HOST_PROCESSOR, &self.program);
         tracer
             .args(["lab", "-q", "protocol", "run", "-o"])
             .arg(&trace)
@@ -333,27 +339,15 @@ impl Bench {
         tracer
             .arg(sender)
             .args(["0.0.0.0:80", &count, &messages.to_string()]);
-        if source == Source::File {
+        if load == Load::Named {
             tracer.arg(self.folder.join(FILE));
         }
         // The library is loaded into the program, not into the emulator.
         tracer.env("QEMU_SET_ENV", self.environment()?);
-        let mut tracer = Process(tracer.stdout(Stdio::piped()).spawn().map_err(gone)?);
-        wait_for("ready", &mut tracer.0, "the traced sender")?;
-        let mut reader = inside(client, CARD_PROCESSOR, &self.program);
-        reader.args(["lab", "handoff", "load", "--connections", &count]);
-        reader.args(["--connect", &format!("{}:80", addresses(0)[1])]);
-        // It fails at the end, when the sender has sent its messages.
-        reader
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let _reader = Process(reader.spawn().map_err(gone)?);
-        let status = tracer.0.wait().map_err(gone)?;
-        match status.success() {
-            true => Ok(trace),
-            false => Err(machine("the traced sender", status)),
-        }
+        let name = "the traced sender";
+        let mut tracer = Process::ready(&mut tracer, name)?;
+        let _reader = self.reader(connections)?;
+        tracer.end(name).map(|()| trace)
     }
 
     /// What `fairlead run` sets for a program on the first card.
@@ -366,7 +360,7 @@ impl Bench {
         Ok(set.lines().filter(is_meant).collect::<Vec<_>>().join(","))
     }
 
-    fn counts(&self) -> Result<Counts, LabError> {
+    fn counts(&self, client: &mut Client) -> Result<Counts, LabError> {
         let (mut packets, mut messages, mut on_cards) = (0, BTreeMap::new(), 0);
         for card in &self.cards {
             let mut list = Command::new(&self.program);
@@ -402,6 +396,7 @@ impl Bench {
             }
         }
         Ok(Counts {
+            totals: client.totals()?,
             at: Instant::now(),
             packets,
             messages,
@@ -414,8 +409,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let [client, host] = &self.names;
         for card in &mut self.cards {
-            let _ = card.process.kill();
-            let _ = card.process.wait();
+            card.process.kill();
             let mut down = inside(host, CARD_PROCESSOR, &self.program);
             let _ = said(down.args(["offload", "down", "--card", &card.name]));
         }
@@ -424,10 +418,6 @@ impl Drop for Bench {
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-fn gone(error: std::io::Error) -> LabError {
-    machine("a program of the measurement", error)
 }
 
 fn parsed(text: &str) -> Result<Value, LabError> {
@@ -445,19 +435,6 @@ fn settle(namespace: &str, device: &str, processor: u32) -> Result<(), LabError>
         1 << processor
     );
     run(&["nsenter", &net, "unshare", "-m", "sh", "-c", &script]).map(drop)
-}
-
-/// Waits until a program says this, which is the first that it says.
-fn wait_for(word: &str, process: &mut Child, name: &str) -> Result<(), LabError> {
-    let Some(output) = process.stdout.as_mut() else {
-        return Err(machine(name, "no output"));
-    };
-    let mut line = String::new();
-    let read = BufReader::new(output.by_ref()).read_line(&mut line);
-    match read {
-        Ok(_) if line.trim() == word => Ok(()),
-        _ => Err(machine(name, "it ended, or said something else; see above")),
-    }
 }
 
 /// Bytes of one message's payload, for texts.

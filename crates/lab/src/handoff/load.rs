@@ -4,10 +4,11 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::message::{MESSAGE_BYTES, PATIENCE, REQUESTS, accept, prepare, send_one};
+use super::totals::Totals;
 
 /// How long messages flow before the reader says that they do.
 const WARM_UP: Duration = Duration::from_millis(700);
@@ -29,7 +30,7 @@ pub fn send(listener: &TcpListener, connections: usize, file: Option<&File>) -> 
 }
 
 /// Connects to these addresses in turn, and reads messages until `stop` says so. `steady` is called
-/// once they flow. Returns the bytes that were read.
+/// once they flow. What is read is added to `totals`.
 ///
 /// # Errors
 /// What the system says.
@@ -37,8 +38,9 @@ pub fn receive(
     addresses: &[SocketAddr],
     connections: usize,
     steady: impl FnOnce() + Send,
+    totals: &Totals,
     stop: &AtomicBool,
-) -> io::Result<u64> {
+) -> io::Result<()> {
     let mut bytes = [0; MESSAGE_BYTES];
     let to = addresses.iter().cycle().take(connections);
     let streams = to.map(|address| {
@@ -56,15 +58,14 @@ pub fn receive(
     for mut stream in &streams {
         stream.write_all(&[1])?;
     }
-    let total = AtomicU64::new(0);
-    let (is_over, total) = (&AtomicBool::new(false), &total);
+    let is_over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let until = std::time::Instant::now() + WARM_UP;
             while std::time::Instant::now() < until && !is_over.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            if total.load(Ordering::Acquire) > 0 {
+            if totals.get()[0] > 0 {
                 steady();
             }
         });
@@ -72,15 +73,14 @@ pub fn receive(
             while !stop.load(Ordering::Acquire) {
                 for mut stream in &streams {
                     stream.read_exact(&mut bytes)?;
-                    total.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    totals.add(bytes.len() as u64);
                 }
             }
             Ok(())
         })();
         is_over.store(true, Ordering::Release);
         read
-    })?;
-    Ok(total.load(Ordering::Acquire))
+    })
 }
 
 #[cfg(test)]
@@ -94,8 +94,11 @@ mod tests {
         let sender = std::thread::spawn(move || send(&listener, 3, None));
         let stop = AtomicBool::new(false);
         let steady = || stop.store(true, Ordering::Release);
-        let read = receive(&[address], 3, steady, &stop).unwrap();
+        let totals = Totals::default();
+        receive(&[address], 3, steady, &totals, &stop).unwrap();
         sender.join().unwrap().unwrap();
-        assert!(read > 0 && read % MESSAGE_BYTES as u64 == 0, "{read}");
+        let [messages, bytes] = totals.get();
+        assert!(messages > 0);
+        assert_eq!(bytes, messages * MESSAGE_BYTES as u64);
     }
 }

@@ -29,7 +29,8 @@ pub fn page(report: &Report) -> String {
         "<h1>{TITLE}</h1>\n<p>Kim and Rixner (EuroSys 2006) \
          moved connections to a network interface and measured the host's stack. Here the card is \
          a second network stack of Linux with a processor of its own. A program sends messages of \
-         {} bytes, one segment each, over all connections in turn; packets are not merged. {} on \
+         {} bytes, one segment each, over all connections in turn; packets are not merged. In \
+         the web rows nginx answers clients that ask as SPECweb99's do. {} on \
          Linux {}, {} measurements of {} s, medians.{clock} The paper's processor was an Athlon XP \
          2600+ with 256 KiB of second-level cache, its kernel FreeBSD 4.7.</p>\n",
         report.payload_bytes,
@@ -52,7 +53,7 @@ pub fn page(report: &Report) -> String {
 /// A bar for each way to carry the connections, made of its layers.
 fn bars(rows: &[Row]) -> String {
     let sides = rows.iter().flat_map(|row| {
-        let name = |what: &str| format!("{} {}, {what}", row.connections, row.source.name());
+        let name = |what: &str| format!("{} {}, {what}", row.connections, row.load.name());
         let cards = format!(
             "{} card{}",
             row.cards,

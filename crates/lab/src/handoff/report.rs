@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::HandoffSpec;
-use super::bench::{PAYLOAD, Seen, Source};
-use super::published::{DESCRIPTOR_BYTES_PER_PACKET, DESCRIPTORS_PER_PACKET, TABLE_2};
+use super::bench::{Load, PAYLOAD, Seen};
+use super::published::{DESCRIPTOR_BYTES_PER_PACKET, DESCRIPTORS_PER_PACKET, Published, TABLE_2};
 use super::samples::{Layers, PROGRAM};
 use super::traced::Traced;
 use crate::table::Table;
@@ -21,6 +21,12 @@ const SHOWN: f64 = 0.000_5;
 pub struct Side {
     /// Packets each second, sent and received.
     pub packets_per_second: f64,
+    /// Messages, or answers of a web server, each second.
+    pub answers_per_second: f64,
+    /// Their bytes without heads, Mb/s.
+    pub mbits: f64,
+    /// Share of the host's processor that is in use.
+    pub host_in_use: f64,
     /// The host's time by layer, ns. What the sending program itself does is [`PROGRAM`].
     pub host_ns: Layers,
     /// Of these, the stack: all but the program.
@@ -56,6 +62,7 @@ impl Side {
         };
         let all =
             |seen: &Seen| seen.samples.host.values().sum::<f64>() + seen.samples.card_processor_ns;
+        let in_use = |seen: &Seen| seen.samples.host.values().sum::<f64>() / (seconds as f64 * 1e9);
         let names = rounds.iter().flat_map(|seen| seen.messages.keys());
         let messages = names.map(|name| {
             let each = rounds.iter().map(|seen| {
@@ -65,6 +72,9 @@ impl Side {
         });
         Self {
             packets_per_second: median(rounds.iter().map(|seen| seen.packets_per_second)),
+            answers_per_second: median(rounds.iter().map(|seen| seen.answers_per_second)),
+            mbits: median(rounds.iter().map(|seen| seen.bytes_per_second * 8.0 / 1e6)),
+            host_in_use: median(rounds.iter().map(in_use)),
             host_ns: by_layer(|seen| &seen.samples.host),
             stack_ns: median(rounds.iter().map(|seen| stack(seen) / packets(seen))),
             card_ns: by_layer(|seen| &seen.samples.card),
@@ -72,6 +82,13 @@ impl Side {
             on_cards: rounds.iter().map(|seen| seen.on_cards).max().unwrap_or(0),
             messages: messages.collect(),
         }
+    }
+}
+
+impl Side {
+    /// Throughput if the host's processor were the limit, as in the paper, Mb/s.
+    pub fn mbits_of_host(&self) -> f64 {
+        self.mbits / self.host_in_use
     }
 }
 
@@ -85,21 +102,21 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// A group of figure 7.
+/// A group of figure 7 or 9.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Connections.
     pub connections: u32,
-    /// Cards, each with room for 256.
+    /// Cards.
     pub cards: u32,
-    /// Where the bytes of messages are.
-    pub source: Source,
+    /// What passes over the connections.
+    pub load: Load,
     /// All by the host's kernel.
     pub host: Side,
     /// By the cards, as far as they have room.
     pub offloaded: Side,
-    /// Change of the stack's cycles that the paper prints, percent.
-    pub published: Option<f64>,
+    /// What the paper prints.
+    pub published: Published,
 }
 
 impl Row {
@@ -110,8 +127,8 @@ impl Row {
 
     fn name(&self) -> String {
         let one = if self.cards == 1 { "card" } else { "cards" };
-        let source = self.source.name();
-        format!("{}, {} {one}, {source}", self.connections, self.cards)
+        let load = self.load.name();
+        format!("{}, {} {one}, {load}", self.connections, self.cards)
     }
 }
 
@@ -140,7 +157,7 @@ pub struct Report {
     pub kernel: String,
     /// Its clock, MHz; by it nanoseconds become cycles.
     pub mhz: Option<f64>,
-    /// Figure 7's groups.
+    /// Groups of figures 7 and 9.
     pub rows: Vec<Row>,
     /// Instructions and cache lines of a message.
     pub traced: Vec<Traced>,
@@ -149,12 +166,8 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(
-        spec: HandoffSpec,
-        rows: Vec<Row>,
-        traced: Vec<Traced>,
-        notes: Vec<String>,
-    ) -> Self {
+    /// Of this machine, without rows.
+    pub(super) fn new(spec: HandoffSpec) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let about = read("/proc/cpuinfo");
         let field = |name: &str| {
@@ -169,13 +182,13 @@ impl Report {
             processor: field("model name").unwrap_or_else(|| "unknown".to_owned()),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             mhz: field("cpu MHz").and_then(|text| text.parse().ok()),
-            rows,
-            traced,
-            notes,
+            rows: Vec::new(),
+            traced: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
-    /// Figure 7, in all: the host's stack for a packet.
+    /// Figures 7 and 9, in all: the host's stack for a packet.
     pub fn totals(&self) -> Table {
         let mut table = Table::new([
             "connections",
@@ -196,7 +209,7 @@ impl Report {
                 format!("{:.0}", host.stack_ns),
                 format!("{:.0}", offloaded.stack_ns),
                 percent(row.change()),
-                row.published.map_or("-".to_owned(), percent),
+                row.published.change.map_or("-".to_owned(), percent),
                 format!("{:.0}", host.all_ns),
                 format!("{:.0}", offloaded.all_ns),
                 percent(change(host.all_ns, offloaded.all_ns)),
@@ -205,7 +218,7 @@ impl Report {
         table
     }
 
-    /// Figure 7 by layer: the host's time for a packet, ns.
+    /// Figures 7 and 9 by layer: the host's time for a packet, ns.
     pub fn layers(&self) -> Table {
         let sides = || self.rows.iter().flat_map(|row| [&row.host, &row.offloaded]);
         let mut names: Vec<&str> = sides()
@@ -221,6 +234,45 @@ impl Report {
                 let cells = names.iter().map(|name| format!("{:.0}", ns(name)));
                 table.row([row.name(), by.to_owned()].into_iter().chain(cells));
             }
+        }
+        table
+    }
+
+    /// Figure 9's throughput: as measured, and as if only the host's processor limited it.
+    pub fn throughput(&self) -> Table {
+        let mut table = Table::new([
+            "connections",
+            "answers/s",
+            "with cards",
+            "Mb/s",
+            "with cards",
+            "change",
+            "paper",
+            "host in use",
+            "with cards",
+            "Mb/s of a full host",
+            "with cards",
+            "change",
+        ]);
+        for row in self.rows.iter().filter(|row| row.load.is_web()) {
+            let sides = [&row.host, &row.offloaded];
+            let both = |of: fn(&Side) -> f64| sides.map(|side| format!("{:.0}", of(side)));
+            let changed = |of: fn(&Side) -> f64| [percent(change(of(sides[0]), of(sides[1])))];
+            let published = row.published.mbits;
+            let published = published.map_or("-".to_owned(), |[host, cards]| {
+                format!("{host:.0}, {cards:.0}: {}", percent(change(host, cards)))
+            });
+            let cells: [&[String]; 8] = [
+                &[row.name()],
+                &both(|side| side.answers_per_second),
+                &both(|side| side.mbits),
+                &changed(|side| side.mbits),
+                &[published],
+                &sides.map(|side| format!("{:.0} %", 100.0 * side.host_in_use)),
+                &both(Side::mbits_of_host),
+                &changed(Side::mbits_of_host),
+            ];
+            table.row(cells.concat());
         }
         table
     }
@@ -255,7 +307,7 @@ impl Report {
     /// Table 2: the card's work for a packet by layer, with all of 256 connections there.
     pub fn card(&self) -> Table {
         let mut table = Table::new(["layer", "ns a packet", "share"]);
-        let is_whole = |row: &&Row| row.connections == 256 && row.source == Source::File;
+        let is_whole = |row: &&Row| row.connections == 256 && row.load == Load::Named;
         let Some(row) = self.rows.iter().find(is_whole) else {
             return table;
         };
@@ -316,15 +368,24 @@ impl Report {
         table
     }
 
-    /// All tables with their names, for files and pages.
-    pub fn tables(&self) -> [(&'static str, &'static str, Table); 6] {
-        [
+    /// All tables that have rows, with their names, for files and pages.
+    pub fn tables(&self) -> Vec<(&'static str, &'static str, Table)> {
+        let mut tables = vec![
             (
                 "figure-7",
-                "Figure 7: the host's stack for a packet",
+                "Figures 7 and 9: the host's stack for a packet",
                 self.totals(),
             ),
-            ("layers", "Figure 7 by layer, ns a packet", self.layers()),
+            (
+                "layers",
+                "Figures 7 and 9 by layer, ns a packet",
+                self.layers(),
+            ),
+            (
+                "figure-9",
+                "Figure 9: throughput of a web server",
+                self.throughput(),
+            ),
             (
                 "instructions",
                 "Figure 7: instructions and cache lines of a message",
@@ -345,12 +406,15 @@ impl Report {
                 "Table 2 as published: the card's firmware",
                 self.published_card(),
             ),
-        ]
+        ];
+        tables.retain(|(_, _, table)| !table.rows.is_empty());
+        tables
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::published::{MESSAGES, WEB};
     use super::super::samples::{BYPASS, Samples};
     use super::*;
     use crate::handoff::page::page;
@@ -368,6 +432,8 @@ mod tests {
                 card_processor_ns: 4_000.0,
             },
             packets_per_second,
+            answers_per_second: packets_per_second,
+            bytes_per_second: 1e6 * packets_per_second,
             messages: [("ch_nic_send".to_owned(), sends)].into(),
             on_cards: 256,
         }
@@ -381,16 +447,26 @@ mod tests {
         let row = Row {
             connections: 256,
             cards: 1,
-            source: Source::File,
+            load: Load::Named,
             host: Side::of(&host, 2),
             offloaded: Side::of(&cards, 2),
-            published: Some(-84.0),
+            published: MESSAGES[1].2,
         };
         let spec = HandoffSpec {
             seconds: 2,
             rounds: 3,
+            only: None,
         };
-        Report::new(spec, vec![row], Vec::new(), vec!["a <note>".to_owned()])
+        let web = Row {
+            connections: 1_024,
+            load: Load::Web,
+            published: WEB[1].2,
+            ..row.clone()
+        };
+        let mut report = Report::new(spec);
+        report.rows = vec![row, web];
+        report.notes = vec!["a <note>".to_owned()];
+        report
     }
 
     #[test]
@@ -413,6 +489,21 @@ mod tests {
             messages.rows[0],
             ["256, 1 card, named", "0.500", "0.500", "8.0"]
         );
+    }
+
+    #[test]
+    fn throughput_is_of_web_servers_and_of_a_full_host() {
+        let report = report();
+        let Side {
+            mbits, host_in_use, ..
+        } = report.rows[1].host;
+        assert_eq!((mbits, host_in_use), (16.0, 7_000.0 / 2e9));
+        let table = report.throughput();
+        assert_eq!(table.rows.len(), 1);
+        let row = &table.rows[0];
+        assert_eq!(row[..3], ["1024, 1 card, web", "2", "2"]);
+        assert_eq!(row[3..7], ["16", "16", "+0 %", "192, 222: +16 %"]);
+        assert_eq!(row[11], "+1067 %");
     }
 
     #[test]

@@ -57,26 +57,34 @@ pub struct Who<'a> {
     pub card: u32,
     /// The card's processes.
     pub cards: &'a [u32],
-    /// The program on the host. What other programs do there in user space is not counted.
-    pub program: u32,
+    /// The programs on the host. What others do there in user space is not counted.
+    pub programs: &'a [u32],
 }
 
-/// Samples both processors for this time.
+/// Samples the processors of host and card for this time, into a file.
 ///
 /// # Errors
 /// `perf` is missing, or may not look.
-pub fn sample(file: &Path, seconds: u64, who: Who<'_>) -> Result<Samples, LabError> {
-    let processors = format!("{},{}", who.host, who.card);
-    let mut record = Command::new("perf");
-    record.args(["record", "-q", "-e", "cpu-clock", "-C", &processors]);
+pub fn record(file: &Path, seconds: u64, processors: [u32; 2]) -> Result<(), LabError> {
+    let [host, card] = processors;
+    // What perf itself does must not be on the host's processor.
+    let mut record = Command::new("taskset");
+    record.args(["-c", &card.to_string(), "perf", "record", "-q"]);
+    record.args(["-e", "cpu-clock", "-C", &format!("{host},{card}")]);
     record.args(["-c", &PERIOD_NS.to_string(), "-o"]).arg(file);
     record.args(["--", "sleep", &seconds.to_string()]);
-    said(&mut record)?;
+    said(&mut record).map(drop)
+}
+
+/// What such a file has. That takes both processors, so nothing should be measured meanwhile.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read(file: &Path, who: Who<'_>) -> Result<Samples, LabError> {
     let mut script = Command::new("perf");
     script.args(["script", "-F", "pid,cpu,ip,sym,dso", "-i"]);
     let text = said(script.arg(file))?;
-    let patterns = Patterns::known()?;
-    Ok(read(&text, &patterns, who))
+    Ok(sum(&text, &Patterns::known()?, who))
 }
 
 /// What a command wrote to standard output.
@@ -84,7 +92,7 @@ pub(super) fn said(command: &mut Command) -> Result<String, LabError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => LabError::Machine(format!(
-            "{name} is missing (apt-get install linux-perf iproute2 ethtool util-linux)"
+            "{name} is missing (apt-get install linux-perf iproute2 ethtool util-linux nginx)"
         )),
         _ => LabError::Machine(format!("{name}: {error}")),
     })?;
@@ -118,7 +126,7 @@ fn parse(line: &str) -> Option<(u32, u32, &str, &str)> {
     ))
 }
 
-fn read(text: &str, patterns: &Patterns, who: Who<'_>) -> Samples {
+fn sum(text: &str, patterns: &Patterns, who: Who<'_>) -> Samples {
     let mut samples = Samples::default();
     let each = PERIOD_NS as f64;
     for (process, processor, function, file) in text.lines().filter_map(parse) {
@@ -126,7 +134,7 @@ fn read(text: &str, patterns: &Patterns, who: Who<'_>) -> Samples {
             continue;
         }
         let layers = if processor == who.host {
-            if process != who.program && !file.starts_with(KERNEL) {
+            if !who.programs.contains(&process) && !file.starts_with(KERNEL) {
                 continue;
             }
             &mut samples.host
@@ -181,9 +189,9 @@ nonsense
             host: 0,
             card: 1,
             cards: &[99],
-            program: 12,
+            programs: &[12],
         };
-        let samples = read(TEXT, &Patterns::known().unwrap(), who);
+        let samples = sum(TEXT, &Patterns::known().unwrap(), who);
         let names: Vec<&str> = samples.host.keys().map(String::as_str).collect();
         let expected = [
             "bypass library",

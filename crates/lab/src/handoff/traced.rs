@@ -8,7 +8,7 @@ use std::path::Path;
 use fairlead_trace::references::Reader;
 use serde::Serialize;
 
-use super::bench::{Bench, Source};
+use super::bench::{Bench, Load};
 use super::message::MESSAGE_BYTES;
 use crate::control::Control;
 use crate::error::LabError;
@@ -52,10 +52,10 @@ pub fn traced(
         }
     };
     keep("host's kernel".to_owned(), kernel(named, control))?;
-    for source in Source::BOTH {
+    for load in Load::MESSAGES {
         for connections in [1, 256] {
-            let way = format!("card, {connections}, {}", source.name());
-            keep(way, library(bench, connections, source, control))?;
+            let way = format!("card, {connections}, {}", load.name());
+            keep(way, library(bench, connections, load, control))?;
         }
     }
     Ok((all, notes))
@@ -76,10 +76,10 @@ fn kernel(named: Option<&Path>, control: &dyn Control) -> Result<Vec<LayerRow>, 
 fn library(
     bench: &Bench,
     connections: u32,
-    source: Source,
+    load: Load,
     control: &dyn Control,
 ) -> Result<Vec<LayerRow>, LabError> {
-    let path = bench.trace(connections, source, MESSAGES)?;
+    let path = bench.trace(connections, load, MESSAGES)?;
     let file = File::open(&path).map_err(|error| LabError::file(&path, error))?;
     rows("the library's trace", file, control)
 }
