@@ -7,7 +7,7 @@ use fairlead_handoff::{Command, Side};
 use fairlead_offload::layout::{self, RANGES, RECEIVE_BYTES, SEND_BYTES, line, state};
 use fairlead_offload::{Piece, Reason, Span, ring};
 use fairlead_os_ring::token;
-use libc::{c_int, iovec};
+use libc::{c_int, iovec, ssize_t};
 
 use crate::entry::{Carried, InKernel, Inner};
 use crate::moves::to_kernel;
@@ -54,47 +54,30 @@ pub(crate) fn waits(fd: c_int, flags: c_int) -> bool {
     status >= 0 && status & libc::O_NONBLOCK == 0
 }
 
-/// Waits for something to read, as long as the socket's time-out says. A read of the token waits as
-/// one of the connection would: whether a signal ends it is the kernel's to say.
+/// Waits for something to read. A read of the token waits as one of the connection would: how long,
+/// and whether a signal ends it, is the kernel's to say.
 fn wait_to_read(fd: c_int) -> Result<(), c_int> {
     let mut byte = 0_u8;
     let to = (&raw mut byte).cast();
     // SAFETY: room for a byte.
-    if unsafe { real::recv(fd, to, 1, libc::MSG_PEEK) } >= 0 {
-        return Ok(());
-    }
-    let error = std::io::Error::last_os_error().raw_os_error();
-    match error {
-        Some(error @ (libc::EINTR | libc::EAGAIN)) => Err(error),
-        // The connection says it better.
-        _ => Ok(()),
-    }
+    waited(unsafe { real::recv(fd, to, 1, libc::MSG_PEEK) })
 }
 
-/// Waits until something can be written, as long as the socket's time-out says.
+/// Waits until something can be written. In the same way, a write to the token waits until the card
+/// has made room.
 fn wait_to_write(fd: c_int) -> Result<(), c_int> {
-    let (events, timeout) = (libc::POLLOUT, libc::SO_SNDTIMEO);
-    let mut limit = libc::timeval {
-        tv_sec: 0,
-        tv_usec: 0,
-    };
-    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
-    let to = (&raw mut limit).cast();
-    // SAFETY: room for the structure, its length beside it.
-    unsafe { real::getsockopt(fd, libc::SOL_SOCKET, timeout, to, &raw mut len) };
-    let millis = limit.tv_sec.saturating_mul(1_000) + limit.tv_usec / 1_000;
-    let millis = match millis {
-        0 => -1,
-        millis => millis.clamp(1, i64::from(c_int::MAX)) as c_int,
-    };
-    let mut one = libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    };
-    // SAFETY: one structure.
-    match unsafe { libc::poll(&raw mut one, 1, millis) } {
-        0 => Err(libc::EAGAIN),
+    let from = c"s".as_ptr().cast();
+    // SAFETY: one byte.
+    waited(unsafe { real::send(fd, from, 1, libc::MSG_NOSIGNAL) })
+}
+
+fn waited(outcome: ssize_t) -> Result<(), c_int> {
+    if outcome >= 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(error @ (libc::EINTR | libc::EAGAIN)) => Err(error),
+        // The connection says it better.
         _ => Ok(()),
     }
 }

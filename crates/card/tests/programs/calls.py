@@ -356,6 +356,54 @@ def client_close(s):
     yield result(lambda: exactly(s, 300_000))
 
 
+# Signals.
+
+class Alarm(Exception):
+    pass
+
+
+def alarmed(work):
+    """Does something that waits, until an alarm."""
+    def ring(number, frame):
+        raise Alarm
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        work()
+    except Alarm:
+        return "alarm"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return "done"
+
+
+def write_for_ever(s):
+    while True:
+        s.sendall(MEGABYTE)
+
+
+@step
+def server_alarm(s):
+    s.setblocking(True)
+    yield alarmed(lambda: s.recv(10))
+    began = time.monotonic()
+    yield alarmed(lambda: write_for_ever(s))
+    # Before the peer makes room.
+    yield time.monotonic() - began < 1.5
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 100_000))
+    yield result(lambda: write_for_ever(s))
+    s.shutdown(socket.SHUT_WR)
+
+
+@step
+def client_alarm(s):
+    time.sleep(2.5)
+    while s.recv(1 << 20):
+        pass
+
+
 # Readiness.
 
 @step
