@@ -60,9 +60,36 @@ fn library() -> Option<PathBuf> {
     built.max().map(|(_, place)| place)
 }
 
+/// The interface of a VLAN.
+const TAGGED: &str = "tagged";
+
+/// Makes it on this device. False: this kernel has none.
+fn tag(end: &Host, device: &str, vlan: u16, addresses: &[&str]) -> bool {
+    let made = format!("link add link {device} name {TAGGED} type vlan id {vlan}\n");
+    if end.ip(&made).is_err() {
+        return false;
+    }
+    let mut lines = format!("link set {TAGGED} up\n");
+    for address in addresses {
+        let at_once = if address.contains(':') { " nodad" } else { "" };
+        lines += &format!("addr add {address} dev {TAGGED}{at_once}\n");
+    }
+    end.ip(&lines).unwrap();
+    true
+}
+
 impl Bench {
     /// Everything for the test of this name; `None` if something is missing, which was said.
     pub(crate) fn new(name: &str) -> Option<Self> {
+        Self::with(name, None)
+    }
+
+    /// The same on a VLAN of this number.
+    pub(crate) fn tagged(name: &str, vlan: u16) -> Option<Self> {
+        Self::with(name, Some(vlan))
+    }
+
+    fn with(name: &str, vlan: Option<u16>) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Some(library) = library() else {
             skip(name, "no bypass library: cargo build -p fairlead-bypass");
@@ -83,11 +110,29 @@ impl Bench {
         std::fs::create_dir_all(&folder).unwrap();
         let mut world = World::new().unwrap();
         let (client, host) = (world.host("client").unwrap(), world.host("host").unwrap());
-        let ends = (
-            (&client, &["10.88.0.1/24", "fd88::1/64"][..]),
-            (&host, &["10.88.0.2/24", "fd88::2/64"][..]),
-        );
-        let wire = world.link(ends.0, ends.1).unwrap().b;
+        let addresses = [
+            ["10.88.0.1/24", "fd88::1/64"],
+            ["10.88.0.2/24", "fd88::2/64"],
+        ];
+        let of_link = addresses.each_ref().map(|both| match vlan {
+            Some(_) => &[][..],
+            None => &both[..],
+        });
+        let link = world.link((&client, of_link[0]), (&host, of_link[1]));
+        let link = link.unwrap();
+        let mut wire = link.b;
+        if let Some(vlan) = vlan {
+            for (end, device, both) in [
+                (&client, &link.a, addresses[0]),
+                (&host, &wire, addresses[1]),
+            ] {
+                if !tag(end, device, vlan, &both) {
+                    skip(name, "this kernel has no interfaces of VLANs");
+                    return None;
+                }
+            }
+            wire = TAGGED.to_owned();
+        }
         host.enter(|| setup::up(&card, &wire)).unwrap().unwrap();
         Some(Self {
             client,

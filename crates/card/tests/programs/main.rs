@@ -10,6 +10,7 @@
 //! | `orders.rs` | the operator lists connections, gives and takes; scarce room |
 //! | `routes.rs` | changes of the host's addresses and routes |
 //! | `two_cards.rs` | one program, two cards |
+//! | `vlans.rs` | a card on a VLAN |
 //! | `apart.rs` | a card as a process of its own |
 //! | `moving.rs` | what a program does during a handoff |
 //! | `deaths.rs` | a card that dies at each step of a move |
@@ -34,4 +35,5 @@ mod reasons;
 mod rest;
 mod routes;
 mod two_cards;
+mod vlans;
 mod whole;
