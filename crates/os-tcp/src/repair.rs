@@ -166,14 +166,17 @@ pub fn enter(socket: BorrowedFd<'_>) -> io::Result<()> {
     sys::set(socket, TCP, libc::TCP_REPAIR, ON)
 }
 
-/// Leaves repair mode; `probe`: by a segment that makes the peer answer.
+/// Leaves repair mode; `probe`: by a segment that makes the peer answer. The socket's address may
+/// be used by others then. The kernel forgets in repair mode that it could be, and a program that
+/// begins anew could not listen on its port while a connection of before is in TIME_WAIT.
 ///
 /// # Errors
 /// What the kernel says.
 pub fn leave(socket: BorrowedFd<'_>, probe: bool) -> io::Result<()> {
     sys::set(socket, TCP, libc::TCP_REPAIR_QUEUE, NO_QUEUE)?;
     let off = if probe { OFF } else { OFF_WITHOUT_PROBE };
-    sys::set(socket, TCP, libc::TCP_REPAIR, off)
+    sys::set(socket, TCP, libc::TCP_REPAIR, off)?;
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
 }
 
 /// True for a socket in repair mode.
@@ -190,13 +193,11 @@ pub fn disconnect(socket: BorrowedFd<'_>) -> io::Result<()> {
     sys::connect(socket, &Name::empty()) // all zeros: AF_UNSPEC
 }
 
-/// To be called after [`leave`], which forgets both: the address may be used by others again, and
-/// buffers grow as they are needed.
+/// To be called after [`leave`] of a socket that was made: its buffers grow as they are needed.
 ///
 /// # Errors
 /// What the kernel says.
 pub fn settle(socket: BorrowedFd<'_>) -> io::Result<()> {
-    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     // Linux 5.14; without it the buffers keep their sizes.
     let _ = sys::set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
     Ok(())
@@ -213,7 +214,6 @@ pub fn park(socket: BorrowedFd<'_>, local: Endpoint) -> io::Result<()> {
     disconnect(socket)?;
     leave(socket, false)?;
     let family = sys::option(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? as c_int;
-    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     sys::bind(socket, &Name::of(local, family))
 }
 

@@ -145,6 +145,21 @@ fn a_connection_moves_from_socket_to_socket() {
 
 /// A clock that is set to any value counts what it counted: milliseconds.
 #[test]
+fn a_port_can_be_listened_on_again_after_a_move_that_was_given_up() {
+    run(|| {
+        let hosts = hosts();
+        let (mut client, server) = hosts.connection("10.0.0.2:80");
+        repair::enter(server.as_fd()).unwrap();
+        repair::leave(server.as_fd(), false).unwrap();
+        drop(server); // it closes first, so it is in TIME_WAIT
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        drop(client);
+        let again = hosts.server.enter(|| TcpListener::bind("10.0.0.2:80"));
+        again.unwrap().unwrap();
+    });
+}
+
+#[test]
 fn the_clock_of_a_moved_socket_keeps_its_pace() {
     run(|| {
         let hosts = hosts();
