@@ -38,8 +38,6 @@ pub(crate) struct Carried {
     pub(crate) ranges: u32,
     /// The program has ended its stream.
     pub(crate) is_ended: bool,
-    /// The program does not read any more.
-    pub(crate) is_deaf: bool,
     /// The error was reported.
     pub(crate) error_is_told: bool,
     /// Tokens that may wait unread, for programs that ask for edges.
@@ -95,6 +93,11 @@ pub(crate) struct InKernel(Option<Arc<AtomicU32>>);
 impl InKernel {
     /// Nothing is known of the descriptor.
     pub(crate) const UNWATCHED: Self = Self(None);
+
+    /// True if the socket is known.
+    pub(crate) fn is_of_socket(&self) -> bool {
+        self.0.is_some()
+    }
 
     /// In the kernel with this socket, which the caller has locked.
     pub(crate) fn with(inner: &Inner) -> Self {
@@ -177,6 +180,8 @@ pub(crate) struct Inner {
     /// Descriptors of it.
     pub(crate) fds: Vec<c_int>,
     pub(crate) watches: Vec<Watch>,
+    /// The program does not read any more, wherever the connection is.
+    pub(crate) is_deaf: bool,
     /// It stays in the kernel for good.
     pub(crate) stays: bool,
     /// Why it was not handed off, the last time.
@@ -201,6 +206,7 @@ impl Inner {
             turns: Turns::default(),
             fds: vec![fd],
             watches: Vec::new(),
+            is_deaf: false,
             stays: false,
             kept: None,
             given: None,

@@ -137,13 +137,10 @@ pub(crate) unsafe fn receive(
     parts: &[iovec],
     flags: c_int,
 ) -> Outcome {
-    let edges = inner.wants_edges();
+    let (edges, is_deaf) = (inner.wants_edges(), inner.is_deaf);
     let Some(carried) = inner.carried() else {
         return Outcome::Moved;
     };
-    if carried.is_deaf {
-        return Outcome::Done(0);
-    }
     loop {
         let received = carried.word(line::RECEIVED).load(Ordering::Acquire);
         let Some(there) = ring::used(received, carried.read, RECEIVE_BYTES) else {
@@ -166,7 +163,7 @@ pub(crate) unsafe fn receive(
         if received != carried.read {
             continue;
         }
-        if state & state::FINISHED != 0 {
+        if is_deaf || state & state::FINISHED != 0 {
             return Outcome::Done(0);
         }
         if carried.is_lost() {

@@ -27,11 +27,14 @@ struct Queue {
     entries: VecDeque<Entry>,
     /// The process that has the thread. A forked one has none.
     process: u32,
+    /// The thread waits.
+    is_idle: bool,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     entries: VecDeque::new(),
     process: 0,
+    is_idle: false,
 });
 static FILLED: Condvar = Condvar::new();
 /// Held during each move, so that no process begins in the middle of one.
@@ -71,9 +74,12 @@ fn queue(entry: &Entry) -> bool {
             return false;
         }
         queue.process = process;
+        queue.is_idle = false;
     }
     queue.entries.push_back(Entry::clone(entry));
-    FILLED.notify_one();
+    if std::mem::take(&mut queue.is_idle) {
+        FILLED.notify_one();
+    }
     true
 }
 
@@ -116,6 +122,7 @@ fn settle(entry: &Entry, is_last: bool) -> bool {
         return false;
     }
     if std::mem::take(&mut inner.is_queued)
+        && !inner.fds.is_empty() // it was not closed meanwhile
         && let Some(ready) = begin(&mut inner)
     {
         inner.is_moving = true;
@@ -137,6 +144,7 @@ fn next() -> Entry {
         if let Some(entry) = queue.entries.pop_front() {
             return entry;
         }
+        queue.is_idle = true;
         queue = FILLED.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
 }

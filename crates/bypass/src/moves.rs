@@ -198,7 +198,6 @@ pub(crate) fn finish(inner: &mut Inner, ready: Ready, taken: Result<Taken, Optio
                 read: 0,
                 ranges: 0,
                 is_ended: false,
-                is_deaf: false,
                 error_is_told: false,
                 tokens: 0,
                 names: ready.names,
@@ -309,6 +308,10 @@ pub(crate) fn to_kernel(inner: &mut Inner, why: Reason) -> bool {
                 return false;
             };
             options.apply(socket.as_raw_fd());
+            if inner.is_deaf {
+                // SAFETY: numbers.
+                unsafe { real::shutdown(socket.as_raw_fd(), libc::SHUT_RD) };
+            }
             inner.place = Place::Kernel;
             inner.is_queued = false;
             inner.given = is_given.then(|| channel.takes());

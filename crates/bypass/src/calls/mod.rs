@@ -13,7 +13,7 @@ use fairlead_offload::Reason;
 use libc::{c_int, ssize_t};
 
 use crate::entry::{InKernel, Inner, Place};
-use crate::flow::{Unfinished, come_back_if_wanted};
+use crate::flow::{Unfinished, come_back_if_wanted, waits};
 use crate::mover;
 use crate::moves::{self, must_come_back};
 use crate::settings::settings;
@@ -79,6 +79,30 @@ fn stay(fd: c_int, why: Reason) {
     }
 }
 
+/// Makes a read in the kernel. If nothing is there, the program has dealt with all that came, and the
+/// connection is handed off before more comes.
+fn read_in_kernel(fd: c_int, call: InKernel, read: impl FnOnce() -> ssize_t) -> ssize_t {
+    let is_watched = call.is_of_socket();
+    let got = read();
+    drop(call);
+    // SAFETY: the place of this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    if is_watched
+        && got < 0
+        && errno == libc::EAGAIN
+        && let Some(entry) = table::get(fd)
+    {
+        let mut inner = hold_moving(&entry);
+        let is_here = !inner.is_moving && matches!(inner.place, Place::Kernel);
+        if is_here && settings().flip == 0 && inner.turns.reached(settings().after) {
+            mover::hand_off(&entry, &mut inner);
+        }
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+    got
+}
+
 fn prepare(entry: &Entry, inner: &mut Inner, what: Use) {
     let flip = settings().flip;
     if flip > 0 {
@@ -100,8 +124,15 @@ fn prepare(entry: &Entry, inner: &mut Inner, what: Use) {
                 Use::Read => inner.turns.read(),
                 Use::Write => inner.turns.write(),
             }
-            // Between two requests little is in flight.
-            if what == Use::Read && inner.turns.reached(settings().after) {
+            // Between two requests little is in flight. A descriptor that does not wait is better
+            // handed off after a read that found nothing, but not every program makes such reads.
+            let after = settings().after;
+            let is_time = |inner: &Inner| match inner.fds.first() {
+                _ if inner.turns.reached(after.saturating_add(1)) => true,
+                Some(fd) => inner.turns.reached(after) && waits(*fd, 0),
+                None => false,
+            };
+            if what == Use::Read && is_time(inner) {
                 mover::hand_off(entry, inner);
             }
         }

@@ -3,7 +3,7 @@
 use fairlead_offload::Reason;
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{Use, carried, counted};
+use super::{Use, carried, counted, read_in_kernel};
 use crate::entry::InKernel;
 use crate::flow::{receive, until_done};
 use crate::moves::must_come_back;
@@ -53,7 +53,7 @@ unsafe fn into(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     match here(fd, flags) {
         // SAFETY: as the program promises.
-        Err(_call) => unsafe { real::recv(fd, to, len, flags) },
+        Err(call) => read_in_kernel(fd, call, || unsafe { real::recv(fd, to, len, flags) }),
         Ok(entry) => {
             let part = iovec {
                 iov_base: to,
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
     match here(fd, 0) {
         // SAFETY: as the program promises.
-        Err(_call) => unsafe { real::read(fd, to, len) },
+        Err(call) => read_in_kernel(fd, call, || unsafe { real::read(fd, to, len) }),
         Ok(entry) => {
             let part = iovec {
                 iov_base: to,
@@ -131,7 +131,9 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     match here(fd, flags) {
         // SAFETY: as the program promises.
-        Err(_call) => unsafe { real::recvfrom(fd, to, len, flags, name, name_len) },
+        Err(call) => read_in_kernel(fd, call, || unsafe {
+            real::recvfrom(fd, to, len, flags, name, name_len)
+        }),
         Ok(entry) => {
             if !name.is_null() && !name_len.is_null() {
                 // TCP names nobody.
@@ -162,7 +164,9 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
             unsafe { into(fd, &entry, parts, 0) }
         }
         // SAFETY: as the program promises.
-        _ => unsafe { real::readv(fd, parts, count) },
+        Err(call) => read_in_kernel(fd, call, || unsafe { real::readv(fd, parts, count) }),
+        // SAFETY: as the program promises.
+        Ok(_) => unsafe { real::readv(fd, parts, count) },
     }
 }
 
@@ -173,8 +177,10 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let entry = match here(fd, flags) {
-        // SAFETY: as the program promises.
-        Err(_call) => return unsafe { real::recvmsg(fd, message, flags) },
+        Err(call) => {
+            // SAFETY: as the program promises.
+            return read_in_kernel(fd, call, || unsafe { real::recvmsg(fd, message, flags) });
+        }
         Ok(entry) => entry,
     };
     // SAFETY: the program's structure, which the call may change.

@@ -121,24 +121,33 @@ fn with_option(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_in
 /// None.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let work = |carried: &mut Carried| {
-        if carried.is_lost() {
-            return fail(libc::ENOTCONN);
-        }
-        if how != libc::SHUT_WR {
-            carried.is_deaf = true;
-        }
-        if how != libc::SHUT_RD && !std::mem::replace(&mut carried.is_ended, true) {
-            let command = Command::Control {
-                control: Control::ShutdownToClient,
-                argument: 0,
-            };
-            carried.channel.post(carried.cid, command);
-        }
-        0
-    };
     // SAFETY: numbers.
-    with(fd, work, || unsafe { real::shutdown(fd, how) })
+    let kernel = || unsafe { real::shutdown(fd, how) };
+    let Some(entry) = table::get(fd) else {
+        return kernel();
+    };
+    let mut inner = hold(&entry);
+    let outcome = match inner.carried() {
+        Some(carried) => end(carried, how),
+        None => kernel(),
+    };
+    inner.is_deaf |= outcome == 0 && how != libc::SHUT_WR;
+    outcome
+}
+
+/// shutdown(2) of a connection on the card.
+fn end(carried: &mut Carried, how: c_int) -> c_int {
+    if carried.is_lost() {
+        return fail(libc::ENOTCONN);
+    }
+    if how != libc::SHUT_RD && !std::mem::replace(&mut carried.is_ended, true) {
+        let command = Command::Control {
+            control: Control::ShutdownToClient,
+            argument: 0,
+        };
+        carried.channel.post(carried.cid, command);
+    }
+    0
 }
 
 /// setsockopt(2). What cannot be carried brings the connection back.

@@ -273,6 +273,37 @@ def client_half_close(s):
 
 
 @step
+def server_deaf(s):
+    s.shutdown(socket.SHUT_RD)
+    yield result(s.recv, 10)
+    s.sendall(b"still here")
+    # Back in the kernel.
+    s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    yield result(s.recv, 10)
+    for _ in range(3):
+        s.sendall(b"and")
+        yield result(s.recv, 10)
+
+
+@step
+def client_deaf(s):
+    yield exactly(s, 19)
+
+
+@step
+def server_deaf_from_before(s):
+    s.shutdown(socket.SHUT_RD)
+    for _ in range(4):
+        s.sendall(b"one")
+        yield result(s.recv, 10)
+
+
+@step
+def client_deaf_from_before(s):
+    yield exactly(s, 12)
+
+
+@step
 def server_peers_half_close(s):
     yield exactly(s, 1)
     yield result(s.recv, 10)

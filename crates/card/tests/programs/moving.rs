@@ -90,7 +90,9 @@ fn goes_on(bench: &Bench, readiness: &str, then: Signal) {
         (0..4).for_each(|round| turn(known, &format!("{round}")));
         eventually("one is on the card", || bench.on_card() == 1);
     }
-    turn(&mut moving, "one");
+    // Programs that read until nothing is there begin it then, others one request later.
+    let before = if readiness == "edge" { 1 } else { 2 };
+    (0..before).for_each(|_| turn(&mut moving, "one"));
     card.signal(Signal::Stop).unwrap();
     // The next read begins the handoff, which the card does not answer.
     turn(&mut moving, "two");
