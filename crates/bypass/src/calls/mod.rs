@@ -79,8 +79,8 @@ fn stay(fd: c_int, why: Reason) {
     }
 }
 
-/// Makes a read in the kernel. If nothing is there, the program has dealt with all that came, and the
-/// connection is handed off before more comes.
+/// Makes a read in the kernel. If nothing is there, the program has dealt with all that came, and
+/// the connection is handed off before more comes.
 fn read_in_kernel(fd: c_int, call: InKernel, read: impl FnOnce() -> ssize_t) -> ssize_t {
     let is_watched = call.is_of_socket();
     let got = read();
