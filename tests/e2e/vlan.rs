@@ -10,17 +10,7 @@ use crate::harness::{
 
 /// Puts what is on a host's end of a link on a VLAN's interface there. False: this kernel has none.
 fn tag(host: &Host, device: &str, name: &str, number: u16, addresses: &[&str]) -> bool {
-    let made = format!("link add link {device} name {name} type vlan id {number}\n");
-    if host.ip(&made).is_err() {
-        return false;
-    }
-    let mut moved = format!("addr flush dev {device}\nlink set {device} up\nlink set {name} up\n");
-    for address in addresses {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        moved += &format!("addr add {address} dev {name}{nodad}\n");
-    }
-    host.ip(&moved).unwrap();
-    true
+    host.vlan(device, name, number, addresses).unwrap()
 }
 
 /// A lab whose links carry tagged frames only, if there can be one.

@@ -314,6 +314,33 @@ impl Host {
         })
     }
 
+    /// Makes the interface `name` of a VLAN on a device, and gives it these addresses; the device
+    /// loses its own. False: this kernel has no such interfaces.
+    ///
+    /// # Errors
+    /// [`Error::Ip`].
+    pub fn vlan(
+        &self,
+        device: &str,
+        name: &str,
+        number: u16,
+        addresses: &[&str],
+    ) -> Result<bool, Error> {
+        let made = format!("link add link {device} name {name} type vlan id {number}\n");
+        if self.ip(&made).is_err() {
+            return Ok(false);
+        }
+        let mut lines =
+            format!("addr flush dev {device}\nlink set {device} up\nlink set {name} up\n");
+        for address in addresses {
+            // Usable at once, without duplicate address detection.
+            let at_once = if address.contains(':') { " nodad" } else { "" };
+            lines += &format!("addr add {address} dev {name}{at_once}\n");
+        }
+        self.ip(&lines)?;
+        Ok(true)
+    }
+
     /// Adds a route: `destination` (`10.2.0.0/24`, `::/0`) through the neighbour `via`.
     ///
     /// # Errors

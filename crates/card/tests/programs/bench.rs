@@ -63,21 +63,6 @@ fn library() -> Option<PathBuf> {
 /// The interface of a VLAN.
 const TAGGED: &str = "tagged";
 
-/// Makes it on this device. False: this kernel has none.
-fn tag(end: &Host, device: &str, vlan: u16, addresses: &[&str]) -> bool {
-    let made = format!("link add link {device} name {TAGGED} type vlan id {vlan}\n");
-    if end.ip(&made).is_err() {
-        return false;
-    }
-    let mut lines = format!("link set {TAGGED} up\n");
-    for address in addresses {
-        let at_once = if address.contains(':') { " nodad" } else { "" };
-        lines += &format!("addr add {address} dev {TAGGED}{at_once}\n");
-    }
-    end.ip(&lines).unwrap();
-    true
-}
-
 impl Bench {
     /// Everything for the test of this name; `None` if something is missing, which was said.
     pub(crate) fn new(name: &str) -> Option<Self> {
@@ -126,7 +111,7 @@ impl Bench {
                 (&client, &link.a, addresses[0]),
                 (&host, &wire, addresses[1]),
             ] {
-                if !tag(end, device, vlan, &both) {
+                if !end.vlan(device, TAGGED, vlan, &both).unwrap() {
                     skip(name, "this kernel has no interfaces of VLANs");
                     return None;
                 }
