@@ -120,7 +120,7 @@ pub(crate) struct Watch {
     pub(crate) epoll: c_int,
     pub(crate) fd: c_int,
     pub(crate) event: epoll_event,
-    /// It was for one event, which has come.
+    /// A one-shot watch (`EPOLLONESHOT`) that has fired.
     pub(crate) has_fired: bool,
 }
 
@@ -130,7 +130,7 @@ impl Watch {
         (self.epoll, self.fd) == (epoll, fd)
     }
 
-    /// For one event, after which the program must ask again.
+    /// `EPOLLONESHOT`: after one event the program must enable it again.
     fn is_for_one(&self) -> bool {
         self.event.events & libc::EPOLLONESHOT as u32 != 0
     }
@@ -157,7 +157,7 @@ impl Watch {
     }
 }
 
-/// True if an epoll instance has nothing more to say about a descriptor.
+/// True if an epoll instance has disabled a one-shot watch.
 fn has_fired(epoll: c_int, fd: c_int) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")) else {
         return false;
@@ -168,7 +168,7 @@ fn has_fired(epoll: c_int, fd: c_int) -> bool {
         let is_it = words.next() == Some("tfd:") && words.next()?.parse() == Ok(fd);
         is_it.then(|| u32::from_str_radix(words.nth(1)?, 16).ok())?
     });
-    // The kernel leaves only flags like these.
+    // The kernel clears all but these flags when it disables a watch.
     let flags = libc::EPOLLONESHOT | libc::EPOLLET | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE;
     events.is_some_and(|events| events & !(flags as u32) == 0)
 }

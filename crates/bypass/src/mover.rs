@@ -1,9 +1,9 @@
 //! The thread that hands connections off, so that the program goes on meanwhile.
 //!
-//! On a connection that is just being moved, reads and writes that do not wait say `EAGAIN`, and
-//! epoll's orders are noted; epoll says when there is something to do again. All other calls wait
-//! until it has moved. A thread that would wait in the kernel for the connection hands it off
-//! itself: while it waits there, nobody else may.
+//! While a connection moves, non-blocking reads and writes return `EAGAIN`, and calls of
+//! `epoll_ctl` are recorded; epoll reports readiness after the move. All other calls wait until it
+//! has moved. A thread that would block in the kernel for the connection hands it off itself: while
+//! it blocks, no other thread may replace the descriptor.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::table::{Entry, Own, hold, hold_moving, lock};
 
 /// Threads of a program with much thread-local storage need room for that, too.
 const STACK_BYTES: usize = 1 << 20;
-/// How often a call that is just being made on the connection is waited for, and how long.
+/// How often the thread looks again while a call on the connection is in progress, and when.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -40,7 +40,7 @@ static FILLED: Condvar = Condvar::new();
 /// Held during each move, so that no process begins in the middle of one.
 static MOVING: Mutex<()> = Mutex::new(());
 
-/// Hands a connection off: soon, or now if calls on it wait, as the descriptor has it.
+/// Hands a connection off: by the thread, or at once if the descriptor blocks.
 pub(crate) fn hand_off(entry: &Entry, inner: &mut Inner) {
     // Most connections that stay cost no more than this.
     if inner.is_queued || !may_be_ready(inner) {
@@ -63,7 +63,7 @@ pub(crate) fn now(inner: &mut Inner) {
     }
 }
 
-/// False: there can be no thread.
+/// False: the thread cannot be created.
 fn queue(entry: &Entry) -> bool {
     let mut queue = lock(&QUEUE);
     let process = std::process::id();
@@ -110,7 +110,7 @@ fn run() {
     }
 }
 
-/// Hands it off, unless it is not meant to go any more. False: a call is being made on it.
+/// Hands it off, unless it left the queue meanwhile. False: a call on it is in progress.
 fn settle(entry: &Entry, is_last: bool) -> bool {
     let _moving = lock(&MOVING);
     {

@@ -34,7 +34,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// Reasons why what this thread calls is the library's own call.
+    /// Not 0: this thread's calls are the library's own.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -158,7 +158,7 @@ pub unsafe extern "C" fn epoll_ctl(
     let mut inner = entry.as_ref().map(hold_moving);
     let is_whole = order == libc::EPOLL_CTL_DEL || !event.is_null();
     let outcome = match &inner {
-        // Its watches are taken out, and put in again after the move.
+        // Its watches were removed, and are added again after the move.
         Some(inner) if inner.is_moving && is_whole => noted(inner, epoll, order, fd),
         // SAFETY: as the program promises.
         _ => unsafe { real::epoll_ctl(epoll, order, fd, event) },
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn epoll_ctl(
     outcome
 }
 
-/// What the kernel would say to an order of epoll, of a socket whose watches are known.
+/// What the kernel would return for this order, by the watches that are recorded.
 fn noted(inner: &Inner, epoll: c_int, order: c_int, fd: c_int) -> c_int {
     let is_there = inner.watches.iter().any(|one| one.is_of(epoll, fd));
     match (order, is_there) {
